@@ -1,0 +1,64 @@
+# Every target does its own set-up; the two that a newcomer needs are `demo` and `test`.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+STAMP := $(VENV)/.installed
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check check-all fix real bench dev lock
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+setup: $(STAMP) ## the virtual environment with the locked versions
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "$(PYTHON) is no Python 3.11, 3.12 or 3.13; name one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@if command -v uv >/dev/null; then \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
+	fi
+	@touch $@
+
+demo: setup ## collect a small shop, kill the worker on the way, resume, publish
+	@$(BIN)/scrape-assets demo
+
+test: setup ## the tests (minutes; no service needed)
+	@$(BIN)/python -m pytest -m "not slow and not ui"
+
+check: setup ## format, lint, types, layers, migrations, definitions, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/squawk --config .squawk.toml sql/migrations/*.sql
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dg check defs
+	$(BIN)/python -m pytest -m "not slow and not ui"
+
+check-all: check ## check, and the slow suites: drills, browser, wheel
+	$(BIN)/python -m pytest -m "slow or ui"
+
+fix: setup ## format and apply the safe lint fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+real: setup ## collect the real pages of REAL_PAGES and compare with their annotated values
+	@$(BIN)/python -m tests.helpers.real
+
+bench: setup ## what we claim about speed, against its baselines, in one run
+	@$(BIN)/python bench/run.py
+
+dev: setup ## Postgres, the Dagster UI and its daemon
+	@$(BIN)/scrape-assets dev
+
+lock: ## resolve the locked versions again (needs uv)
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --upgrade --quiet -o requirements.lock

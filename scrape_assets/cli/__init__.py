@@ -1,0 +1,40 @@
+"""The commands. `--json` prints one object on stdout and nothing else there; people read stderr.
+
+Exit codes: 0 done, 1 a check or invariant failed, 2 usage or declaration error, 3 candidate rejected (nothing
+published, the last good version stands), 4 store unreachable, 5 interrupted (run the command again to resume).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from scrape_assets.cli import database, declare, demo, develop, operate
+from scrape_assets.cli.output import complain
+from scrape_assets.errors import Interrupted, ScrapeAssetsError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Collect the same facts from many sites, window after window. Kill it anywhere; it resumes.",
+    rich_markup_mode=None,
+)
+app.add_typer(database.app, name="db")
+for module in (demo, declare, develop, operate):
+    module.add_to(app)
+
+
+def main() -> None:
+    """Runs one command; what a person must act on becomes a message and an exit code, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except ScrapeAssetsError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        complain("interrupted; run the same command again to resume")
+        sys.exit(Interrupted.exit_code)
+    except BrokenPipeError:
+        sys.exit(1)

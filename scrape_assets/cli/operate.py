@@ -1,0 +1,436 @@
+"""Commands that collect, look and publish."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from scrape_assets.cli.output import (
+    DatasetName,
+    Json,
+    RetailerName,
+    Window,
+    complain,
+    declared,
+    emit,
+    opened,
+    out,
+    progress,
+    run_of,
+    say,
+    table,
+)
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
+from scrape_assets.flow import accept, deliver, publish, run, status, verify
+from scrape_assets.flow.collect import Tally, Worker
+from scrape_assets.flow.run import Machine
+from scrape_assets.rules import windows
+from scrape_assets.settings import Settings, Store
+from scrape_assets.store import observe, postgres, runs
+from scrape_assets.store.postgres import Pool
+
+Processes = Annotated[int, typer.Option("--processes", min=1, help="extraction processes")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """The commands of this module belong to the program."""
+    for command in (run_command, worker_command, status_command, verify_command, failed_command):
+        app.command(command.__name__.removesuffix("_command"))(command)
+    app.command("publish")(publish_command)
+    app.command("deliver")(deliver_command)
+
+
+def machine_of(settings: Settings, processes: int) -> Machine:
+    """This process as a worker; its name says where it runs and is never a fence."""
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    return Machine(settings.artifacts, name, settings.connect_to, processes)
+
+
+def window_key(dataset: Dataset, window: str) -> str:
+    """The window's key; `current` is the one that runs now."""
+    return windows.current_key(dataset.window, datetime.now(UTC)) if window == "current" else window
+
+
+def run_command(
+    dataset: DatasetName,
+    window: Window = "current",
+    retailer: RetailerName = None,
+    processes: Processes = 1,
+    json: Json = False,
+) -> None:
+    """Collect, judge, publish and deliver one window; started again, it resumes."""
+    with opened() as (settings, store, pool):
+        declaration = declared(settings, dataset)
+        if retailer is not None and retailer not in declaration.retailers:
+            raise DeclarationError(
+                f"dataset {dataset} has no retailer {retailer}; it has {', '.join(sorted(declaration.retailers))}"
+            )
+        result = run_window(settings, store, pool, declaration, window_key(declaration, window), retailer, processes, quiet=json)
+    if json:
+        emit(result.summary)
+    if result.refused:
+        raise result.refused
+    if result.rejected:
+        raise result.rejected
+
+
+class RunResult:
+    """What one `run` did: its summary, and what a person must act on."""
+
+    def __init__(self, summary: dict[str, Any], refused: ManifestChanged | None, rejected: CandidateRejected | None) -> None:
+        self.summary = summary
+        self.refused = refused
+        self.rejected = rejected
+
+
+def run_window(
+    settings: Settings,
+    store: Store,
+    pool: Pool,
+    dataset: Dataset,
+    window: str,
+    retailer: str | None,
+    processes: int,
+    *,
+    quiet: bool,
+) -> RunResult:
+    """The whole flow of one window; every step is durable before the next begins."""
+    began = time.monotonic()
+    run_id = run_of(dataset.dataset, window)
+    before = status.run_status(pool, run_id)
+    planned, refused = run.plan_or_refuse(
+        pool, dataset, window, None if retailer is None else [retailer], now=datetime.now(UTC)
+    )
+    if not quiet:
+        _say_plan(run_id, planned, before)
+    names = [p.retailer for p in planned if not p.problem]
+    tally = collect(pool, machine_of(settings, processes), run.assignments(pool, dataset, window, names), quiet=quiet)
+    verdicts = [accept.accept_retailer(pool, dataset, run_id, name, now=datetime.now(UTC)) for name in names]
+    verdict = accept.accept_dataset(pool, run_id)
+    published, rejected = None, None
+    try:
+        if verdict.state != "collecting":
+            published = publish.publish(pool, dataset, run_id)
+    except CandidateRejected as error:
+        rejected = error
+    deliveries = deliver.deliver(pool, dataset, jitter=random.random())
+    warning = _record_history(settings, store, pool, dataset, run_id)
+    standing = status.run_status(pool, run_id)
+    assert standing is not None
+    summary = {
+        **standing,
+        "acceptance": {
+            "state": verdict.state,
+            "checks": [
+                {"retailer": v.subject, **check} for v in verdicts for check in v.checks
+            ] + [{"retailer": None, **check} for check in verdict.checks],
+            "waiting_for": verdict.waiting_for,
+        },
+        "published": None if published is None else {"dataset_version": published.dataset_version, "rows": published.rows, "new": published.new},
+        "sent": [{"destination": d.destination, "state": d.state, "detail": d.detail} for d in deliveries],
+        "this_command": {
+            "attempts": sum(tally.outcomes.values()),
+            "outcomes": dict(tally.outcomes),
+            "fenced": tally.fenced,
+            "collecting_seconds": round(tally.seconds, 3),
+            "seconds": round(time.monotonic() - began, 3),
+        },
+    }
+    if not quiet:
+        if warning:
+            say(f"warning: {warning}")
+        _say_result(summary, dataset.dataset, window)
+    return RunResult(summary, refused, rejected)
+
+
+def collect(pool: Pool, machine: Machine, work: list[run.Assignment], *, quiet: bool) -> Tally:
+    """The partitions are drained by this process; SIGTERM and Ctrl-C give back what is under way."""
+    if not work:
+        return Tally()
+    counts = {}
+    with progress(quiet) as shown:
+        with postgres.transaction(pool) as tx:
+            counts = {row.retailer: row for row in observe.partition_counts(tx, work[0].run.run_id)}
+        bars = {
+            a.retailer.name: shown.add_task(
+                a.retailer.name,
+                total=counts[a.retailer.name].planned,
+                completed=counts[a.retailer.name].planned
+                - sum(getattr(counts[a.retailer.name], s) for s in ("pending", "retry_wait", "leased")),
+                note="",
+            )
+            for a in work
+        }
+        retries: dict[str, int] = dict.fromkeys(bars, 0)
+
+        def on_progress(retailer: str, outcome: str) -> None:
+            if outcome in ("committed", "quarantined", "gone"):
+                shown.advance(bars[retailer])
+            else:
+                retries[retailer] += 1
+                shown.update(bars[retailer], note=f"{retries[retailer]} to try again")
+
+        async def work_until_done() -> Tally:
+            loop = asyncio.get_running_loop()
+
+            def stop_on_signals(worker: Worker) -> None:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, worker.stop)
+
+            return await run.collect_partitions(
+                pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress
+            )
+
+        return asyncio.run(work_until_done())
+
+
+def _say_plan(run_id: str, planned: list[run.PlannedRetailer], before: dict[str, Any] | None) -> None:
+    if before and before["tasks"].get("planned"):
+        tasks = before["tasks"]
+        done = tasks["committed"] + tasks["gone"] + tasks["quarantined"]
+        say(f"{run_id} resuming: {done} done, {tasks['open'] - tasks['leased']} pending, {tasks['leased']} leased elsewhere")
+    for p in planned:
+        if p.problem:
+            complain(f"{p.retailer}: {p.problem}")
+        elif not p.resumed:
+            refused = f", {p.rejected} inventory lines refused (`status` lists them)" if p.rejected else ""
+            say(f"{run_id} {p.retailer}: {p.planned} tasks planned{refused}")
+
+
+def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
+    _say_retailers(summary)
+    acceptance_state = summary["acceptance"]["state"]
+    published = summary["published"]
+    if published:
+        word = "published" if published["new"] else "was published already"
+        say(f"version {published['dataset_version']} {word}: {published['rows']} rows")
+    elif acceptance_state == "collecting":
+        say(f"not judged yet: {summary['acceptance']['waiting_for']}")
+    for sent in summary["sent"]:
+        say(f"{sent['destination']}: {sent['state']} {sent['detail']}")
+    tasks = summary["tasks"]
+    if tasks["quarantined"] or tasks["gone"]:
+        say(f"{tasks['quarantined']} quarantined, {tasks['gone']} gone: scrape-assets failed {dataset} --window {window}")
+
+
+def _say_retailers(summary: dict[str, Any]) -> None:
+    table(
+        summary["run_id"],
+        ("retailer", "state", "planned", "committed", "gone", "quarantined", "open", "coverage", "rows", "attempts", "failures"),
+        [
+            (
+                r["retailer"],
+                r["state"],
+                *(r["tasks"][key] for key in ("planned", "committed", "gone", "quarantined", "open")),
+                "" if r["coverage"] is None else f"{r['coverage']:.1%}",
+                r["observations"],
+                r["attempts"],
+                ", ".join(f"{name} {count}" for name, count in r["failure_classes"].items()),
+            )
+            for r in summary["retailers"]
+        ],
+    )
+    for r in summary["retailers"]:
+        for reason in r["reasons"]:
+            say(f"{r['retailer']}: {reason}")
+
+
+def _record_history(settings: Settings, store: Store, pool: Pool, dataset: Dataset, run_id: str) -> str | None:
+    """Dagster's history shows what this command did; a problem there is a warning, never a failure."""
+    from scrape_assets.defs import history  # noqa: PLC0415  # Dagster takes seconds to import
+
+    return history.record(settings, store, pool, dataset, run_id)
+
+
+def worker_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
+    processes: Processes = 1,
+    wait: Annotated[bool, typer.Option("--wait", help="stay and look for new work every second")] = False,
+    json: Json = False,
+) -> None:
+    """Work open tasks of planned windows, on this machine, until there are none; needs no Dagster."""
+    total = Tally()
+    with opened() as (settings, _, pool):
+        machine = machine_of(settings, processes)
+        while True:
+            work = _open_work(settings, pool, dataset)
+            if work:
+                tally = collect(pool, machine, work, quiet=json)
+                total.outcomes += tally.outcomes
+                total.fenced += tally.fenced
+                total.seconds += tally.seconds
+            elif not wait:
+                break
+            else:
+                time.sleep(1)
+    if json:
+        emit({"worker": machine.worker_id, "outcomes": dict(total.outcomes), "fenced": total.fenced, "seconds": round(total.seconds, 3)})
+    else:
+        say(f"no open work left: {dict(total.outcomes) or 'nothing to do'}")
+
+
+def _open_work(settings: Settings, pool: Pool, only: str | None) -> list[run.Assignment]:
+    """Open partitions that this machine's declaration matches; the others wait for their manifest, and it says so."""
+    with postgres.transaction(pool) as tx:
+        rows = runs.open_work(tx, only)
+    found: list[run.Assignment] = []
+    for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
+        names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
+        mine = run.assignments(pool, declared(settings, dataset_id), window, names)
+        for name in sorted(set(names) - {a.retailer.name for a in mine}):
+            say(f"{run_of(dataset_id, window)} {name}: waits for the manifest it was planned with")
+        found += mine
+    return found
+
+
+def status_command(
+    dataset: DatasetName,
+    window: Annotated[str | None, typer.Option("--window", help="one window in detail")] = None,
+    json: Json = False,
+) -> None:
+    """Show where a window stands, or all recent windows."""
+    with opened() as (settings, _, pool):
+        declaration = declared(settings, dataset)
+        if window is None:
+            with postgres.transaction(pool) as tx:
+                recent = runs.recent(tx, dataset, 30)
+            found = [status.run_status(pool, row.run_id) for row in recent]
+            known = [s for s in found if s]
+            if json:
+                emit({"dataset": dataset, "runs": known})
+                return
+            if not known:
+                say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
+            table(
+                dataset,
+                ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
+                [
+                    (
+                        s["window"],
+                        *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
+                        s["observations"],
+                        (s["candidate"] or {}).get("state", "collecting"),
+                        (s["candidate"] or {}).get("dataset_version") or "",
+                    )
+                    for s in known
+                ],
+            )
+            return
+        key = window_key(declaration, window)
+        shown = status.run_status(pool, run_of(dataset, key))
+        if shown is None:
+            raise DeclarationError(f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}")
+        with postgres.transaction(pool) as tx:
+            rejected = {
+                r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
+                for r in shown["retailers"]
+                if r["rejected_lines"]
+            }
+    if json:
+        emit({**shown, "rejected_lines": {name: [r._asdict() for r in rows] for name, rows in rejected.items()}})
+        return
+    _say_retailers(shown)
+    if shown["candidate"]:
+        say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
+        for reason in shown["candidate"]["reasons"]:
+            say(f"  {reason}")
+    for name, rows in rejected.items():
+        table(f"{name}: refused inventory lines", ("line", "content", "reason"), [tuple(r) for r in rows])
+    for d in shown["deliveries"]:
+        say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
+
+
+def verify_command(json: Json = False) -> None:
+    """Check every promise of the protocol over live data; exit 1 and the keys when one is broken."""
+    with opened() as (_, _, pool):
+        found = verify.verify(pool)
+    if json:
+        emit(
+            {
+                "checked": len(found.checked),
+                "violations": [{"invariant": v.name, "sentence": v.sentence, "keys": v.keys} for v in found.violations],
+                "seconds": round(found.seconds, 3),
+            }
+        )
+    else:
+        for invariant in found.checked:
+            mark = "[red]broken[/]" if invariant.keys else "[green]holds[/] "
+            out.print(f"{mark} {invariant.sentence}", highlight=False)
+            for key in invariant.keys[:10]:
+                out.print(f"         {key}", highlight=False, markup=False)
+        say(f"{len(found.checked)} invariants in {found.seconds:.2f} s, {len(found.violations)} broken")
+    if found.violations:
+        raise typer.Exit(1)
+
+
+def failed_command(
+    dataset: DatasetName,
+    window: Window = "current",
+    retailer: RetailerName = None,
+    failure_class: Annotated[str | None, typer.Option("--failure-class", help="only this class")] = None,
+    json: Json = False,
+) -> None:
+    """List what ended quarantined or gone: page, class and reason."""
+    with opened() as (settings, _, pool):
+        key = window_key(declared(settings, dataset), window)
+        with postgres.transaction(pool) as tx:
+            rows = observe.failed_tasks(tx, run_of(dataset, key), retailer, failure_class)
+    if json:
+        emit({"run_id": run_of(dataset, key), "failed": [row._asdict() for row in rows]})
+        return
+    table(
+        f"{run_of(dataset, key)}: {len(rows)} not obtained",
+        ("retailer", "state", "class", "tries", "status", "page", "url", "reason"),
+        [
+            (r.retailer, r.state, r.last_failure_class, r.attempt_count, r.http_status, r.page_state, r.url, r.reason)
+            for r in rows
+        ],
+    )
+
+
+def publish_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:
+    """Judge what is collected of a window and publish it if it is accepted; no request is made."""
+    with opened() as (settings, store, pool):
+        declaration = declared(settings, dataset)
+        run_id = run_of(dataset, window_key(declaration, window))
+        if status.run_status(pool, run_id) is None:
+            raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
+        with postgres.transaction(pool) as tx:
+            scope = runs.partitions(tx, run_id)
+        for name in sorted(set(scope) & set(declaration.retailers)):
+            accept.accept_retailer(pool, declaration, run_id, name, now=datetime.now(UTC))
+        verdict = accept.accept_dataset(pool, run_id)
+        if verdict.state == "collecting":
+            raise CandidateRejected(f"{run_id} is not complete: {verdict.waiting_for}")
+        done = publish.publish(pool, declaration, run_id)
+        warning = _record_history(settings, store, pool, declaration, run_id)
+    if warning:
+        say(f"warning: {warning}")
+    if json:
+        emit({"run_id": run_id, "dataset_version": done.dataset_version, "rows": done.rows, "new": done.new})
+    else:
+        say(f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows")
+
+
+def deliver_command(dataset: DatasetName, json: Json = False) -> None:
+    """Send what is due to the declared destinations; nothing is collected."""
+    with opened() as (settings, _, pool):
+        done = deliver.deliver(pool, declared(settings, dataset), jitter=random.random())
+    if json:
+        emit({"deliveries": [{"destination": d.destination, "state": d.state, "run_id": d.run_id, "dataset_version": d.dataset_version, "detail": d.detail} for d in done]})
+    else:
+        say("nothing is due" if not done else "")
+        for d in done:
+            say(f"{d.destination}: {d.run_id} version {d.dataset_version} {d.state} {d.detail}")
+    if any(d.state == "unsent" for d in done):
+        raise ScrapeAssetsError("not everything could be delivered; it is due again by itself, `deliver` tries at once when due")

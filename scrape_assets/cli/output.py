@@ -1,0 +1,90 @@
+"""What people and programs read: one JSON object on stdout, everything for eyes on stderr or as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from scrape_assets import settings as environment
+from scrape_assets.datasets import load
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.rules import keys
+from scrape_assets.settings import Settings, Store
+from scrape_assets.store import postgres
+from scrape_assets.store.postgres import Pool
+
+out = Console(soft_wrap=True)
+err = Console(stderr=True, soft_wrap=True)
+
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout and nothing else there")]
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="the dataset's folder name below datasets/")]
+Window = Annotated[str, typer.Option("--window", help="a window's key, as 2026-11-20; `current` for the one that runs now")]
+RetailerName = Annotated[str | None, typer.Option("--retailer", help="only this retailer")]
+
+
+def emit(value: Any) -> None:
+    """The one object of `--json`."""
+    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    err.print(escape(text), highlight=False)
+
+
+def complain(text: str) -> None:
+    """What went wrong, each line of it."""
+    for line in text.splitlines() or ["(no message)"]:
+        err.print(f"[red]error:[/] {escape(line)}", highlight=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on stdout; scraped text is shown as it is, never as markup. Numbers stand to the right."""
+    drawn = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+    out.print(drawn)
+
+
+@contextmanager
+def opened(*, keep: bool = False) -> Iterator[tuple[Settings, Store, Pool]]:
+    """The settings, a migrated store and a pool on it."""
+    settings = environment.load()
+    with environment.open_store(settings, keep=keep) as store, postgres.open_pool(store.url) as pool:
+        yield settings, store, pool
+
+
+def declared(settings: Settings, name: str) -> Dataset:
+    """The named dataset; an error with file, line and field when the declaration is wrong."""
+    return load.dataset(settings.project, name)
+
+
+def run_of(dataset: str, window: str) -> str:
+    """The run that collects this window."""
+    return keys.run_id(dataset, window)
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Progress]:
+    """A progress display on stderr; nothing when quiet or when nobody looks."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=err,
+        disable=quiet or not err.is_terminal,
+    ) as shown:
+        yield shown

@@ -1,0 +1,35 @@
+"""The demo's declaration, packaged as templates because the shop's ports are known only when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from string import Template
+
+from scrape_assets.demo import catalogue
+
+DATASET = "shop"
+WINDOWS_BEFORE_TODAY = 7
+
+_TEMPLATES = Path(__file__).resolve().parent / "datasets" / DATASET
+
+
+def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None = None) -> None:
+    """Writes a project into `folder` that collects the shop with its retailers at `sites` (name → base URL).
+
+    Its first window is `start`, a week ago by default. Files of an earlier demo are replaced, others stay.
+    """
+    target = folder / "datasets" / DATASET
+    (target / "retailers").mkdir(parents=True, exist_ok=True)
+    first = start or datetime.now(UTC).date() - timedelta(days=WINDOWS_BEFORE_TODAY)
+    _render("dataset.yaml", target, start=first.isoformat(), coverage=f"{catalogue.coverage():.2f}")
+    for retailer in catalogue.RETAILERS:
+        _render(f"retailers/{retailer}.yaml", target, site=sites[retailer])
+        lines = ["url", *catalogue.inventory(retailer, sites[retailer])]
+        (target / "retailers" / f"{retailer}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _render(name: str, target: Path, **values: str) -> None:
+    template = Template((_TEMPLATES / name).read_text(encoding="utf-8"))
+    (target / name).write_text(template.substitute(values), encoding="utf-8")

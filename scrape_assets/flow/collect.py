@@ -1,0 +1,416 @@
+"""Collect: lease, fetch, classify, extract, commit. Safe to kill at any line.
+
+One worker is one process: this event loop claims, fetches and keeps leases alive, a few child processes judge
+pages, one committer makes results durable. A worker claims only what it can start now, and stops by giving back
+what it has not finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from scrape_assets.datasets import declaration
+from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow.commit import PATIENCE_SECONDS, Committer, Item
+from scrape_assets.flow.plan import Frozen
+from scrape_assets.rules import retry
+from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
+from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
+from scrape_assets.sources.http import HttpSource
+from scrape_assets.store import lease, postgres
+from scrape_assets.store.commit import Result
+from scrape_assets.store.lease import Claim, Lease
+from scrape_assets.store.postgres import Pool
+from scrape_assets.store.runs import Run
+
+CLAIM_AHEAD_SECONDS = 1.0
+"""A claim takes what the origin's rate lets start within this time: little is held, and no round trip delays a start."""
+
+REAP_SECONDS = 1.0
+"""How often a worker looks for expired leases and paused origins."""
+
+BACKLOG = 64
+"""Fetched pages that may wait for extraction and commit, beside those in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One partition to work on, with the declaration's live keys and the frozen part it was planned with."""
+
+    run: Run
+    dataset: Dataset
+    retailer: Retailer
+    frozen: Frozen
+    origins: tuple[str, ...]
+
+    @property
+    def setup(self) -> Setup:
+        """What an extraction process needs to know of this partition, once."""
+        rule = declaration.extract_rule(self.dataset, self.retailer)
+        return Setup(
+            key=f"{self.run.run_id}/{self.retailer.name}",
+            rule_json=rule.model_dump_json(),
+            pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
+            page_object=rule.page.page_object,
+            dataset_id=self.dataset.dataset,
+            retailer=self.retailer.name,
+            collection_window=self.run.collection_window,
+        )
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one worker did: attempts by outcome, fenced ones among them, rows committed, seconds."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    fenced: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class Worker:
+    """Works partitions until nothing of them is open, or until it is told to stop."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        source: HttpSource,
+        extractors: ExtractorPool,
+        *,
+        artifacts: Path,
+        worker_id: str,
+        on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+    ) -> None:
+        self._pool = pool
+        self._source = source
+        self._extractors = extractors
+        self._worker_id = worker_id
+        self._on_progress = on_progress
+        self._committer = Committer(pool, artifacts, worker_id, self._closed)
+        self._held: dict[Lease, tuple[Assignment, asyncio.Task[None]]] = {}
+        self._paused: set[str] = set()
+        self._origins: set[str] = set()
+        self._stopping = asyncio.Event()
+        self._broken: asyncio.Future[None]
+        self.tally = Tally()
+
+    def stop(self) -> None:
+        """No further claim; pages under way are given back, finished ones are committed."""
+        self._stopping.set()
+        for _, task in list(self._held.values()):
+            task.cancel()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody asked it to stop."""
+        return self._stopping.is_set()
+
+    async def run(self, assignments: Sequence[Assignment]) -> Tally:
+        """Nothing of these partitions is open any more, or the worker was stopped; everything finished is durable."""
+        began = time.monotonic()
+        self._origins = {origin for assignment in assignments for origin in assignment.origins}
+        self._broken = asyncio.get_running_loop().create_future()
+        committing = asyncio.create_task(self._committer.run())
+        background = [asyncio.create_task(self._keep_leases(assignments)), asyncio.create_task(self._look_after())]
+        drives = [asyncio.create_task(self._drive(assignment)) for assignment in assignments]
+        try:
+            await _first_failure(drives, [committing, *background, self._broken])
+            under_way = [task for _, task in self._held.values()]
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+            self._committer.close()
+            await committing
+        finally:
+            for pending in [*drives, *background, committing, *(task for _, task in self._held.values())]:
+                pending.cancel()
+            await asyncio.gather(*drives, *background, return_exceptions=True)
+        self.tally.seconds = time.monotonic() - began
+        return self.tally
+
+    async def _drive(self, assignment: Assignment) -> None:
+        """Claims for one partition whenever it has room, until nothing of it is open."""
+        fetch = assignment.retailer.fetch
+        fetching: set[Lease] = set()
+        room = asyncio.Event()
+        while not self.stopped:
+            room.clear()
+            held = sum(1 for mine, _ in self._held.values() if mine is assignment)
+            free = min(fetch.concurrency - len(fetching), fetch.concurrency + BACKLOG - held)
+            # A quarter of the slots at once: a round trip for each page would cost more than it gains.
+            if free < max(1, fetch.concurrency // 4):
+                await room.wait()
+                continue
+            latest_start: float | None = None
+            for origin in assignment.origins:
+                if free <= 0 or origin in self._paused:
+                    continue
+                claims = await self._patiently(self._claim, assignment, origin, free)
+                free -= len(claims)
+                for claim in claims:
+                    fetching.add(claim.lease)
+                    work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
+                    work.add_done_callback(self._raise_failure)
+                    self._held[claim.lease] = (assignment, work)
+                    latest_start = max(latest_start or 0.0, claim.start_in_seconds)
+            if latest_start is not None:
+                wait = latest_start - CLAIM_AHEAD_SECONDS / 2
+            else:
+                waiting = await self._patiently(self._waiting, assignment)
+                if not waiting.open:
+                    return
+                wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
+                if self._held:
+                    wait = max(wait, 0.05)
+            if wait > 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), wait)
+
+    def _raise_failure(self, work: asyncio.Task[None]) -> None:
+        """A fault of ours, not of a page, ends the worker: swallowed, it would hold the lease for ever."""
+        if not work.cancelled() and (error := work.exception()) and not self._broken.done():
+            self._broken.set_exception(error)
+
+    async def _work(
+        self,
+        assignment: Assignment,
+        claim: Claim,
+        origin: str,
+        received: float,
+        fetching: set[Lease],
+        room: asyncio.Event,
+    ) -> None:
+        """One claimed task: its page is fetched and judged, and the result is with the committer."""
+        fetch = assignment.retailer.fetch
+        try:
+            if claim.start_in_seconds:
+                await asyncio.sleep(claim.start_in_seconds)
+            if origin in self._paused:
+                self._release(assignment, claim, origin, "its origin is paused")
+                return
+            if not self._still_leased(assignment, claim, received):
+                return
+            answer = await self._source.fetch(
+                claim.url,
+                site=assignment.retailer.site,
+                headers=declaration.request_headers(assignment.dataset, assignment.retailer),
+                timeout_seconds=fetch.timeout_seconds,
+                max_body_bytes=fetch.max_body_bytes,
+                allow_private=fetch.allow_private,
+            )
+            fetching.discard(claim.lease)
+            room.set()
+            observed_at = claim.leased_at + timedelta(seconds=time.monotonic() - received)
+            judged = None
+            if isinstance(answer, Response):
+                judged = await self._extractors.judge(
+                    answer,
+                    assignment.setup,
+                    entity=claim.entity,
+                    context=claim.context,
+                    canonical_url=claim.canonical_url,
+                )
+            result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
+            if result.pause_origin_seconds:
+                self._paused.add(origin)
+            self._put(assignment, result)
+        except asyncio.CancelledError:
+            # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
+            self._release(assignment, claim, origin, "the worker was stopped")
+        finally:
+            fetching.discard(claim.lease)
+            room.set()
+
+    def _still_leased(self, assignment: Assignment, claim: Claim, received: float) -> bool:
+        """A lease that surely ran out while the task waited here is not worth a request."""
+        if claim.lease in self._held and time.monotonic() - received < assignment.dataset.lease.deadline_seconds:
+            return True
+        self._held.pop(claim.lease, None)
+        return False
+
+    def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str) -> None:
+        self._put(
+            assignment,
+            Result(
+                claim.lease,
+                origin,
+                TaskState.PENDING,
+                Outcome.RELEASED,
+                claim.leased_at,
+                assignment.frozen.extractor_version,
+                refund=1,
+                reason=why,
+            ),
+        )
+
+    def _put(self, assignment: Assignment, result: Result) -> None:
+        self._committer.put(
+            Item(assignment.run.run_id, assignment.run.collection_window, assignment.retailer.name, result)
+        )
+
+    def _closed(self, item: Item, passed: bool) -> None:
+        """The committer's word on one result: durable, or fenced off because the lease was lost."""
+        self._held.pop(item.result.lease, None)
+        if not passed:
+            self.tally.fenced += 1
+            return
+        self.tally.outcomes[item.result.outcome] += 1
+        self.tally.rows += item.result.row_count or 0
+        if item.result.failure_class:
+            self.tally.failures[item.result.failure_class] += 1
+        self._on_progress(item.retailer, item.result.outcome)
+
+    async def _keep_leases(self, assignments: Sequence[Assignment]) -> None:
+        """Every third of a lease all of mine are extended; work on those that were lost is abandoned."""
+        shortest = min((a.dataset.lease.lease_seconds for a in assignments), default=60.0)
+        while True:
+            await asyncio.sleep(shortest / 3)
+            mine = list(self._held)
+            if not mine:
+                continue
+            with suppress(StoreUnreachable):
+                kept = await asyncio.to_thread(self._heartbeat, mine, shortest)
+                for lost in [held for held in mine if held.task_key not in kept and held in self._held]:
+                    self._held.pop(lost)[1].cancel()
+
+    async def _look_after(self) -> None:
+        """Expired leases of anybody are reaped; pauses that others saw are seen here."""
+        while True:
+            with suppress(StoreUnreachable):
+                self._paused = await asyncio.to_thread(self._reap)
+            await asyncio.sleep(REAP_SECONDS)
+
+    def _claim(self, assignment: Assignment, origin: str, wanted: int) -> list[Claim]:
+        with postgres.transaction(self._pool) as tx:
+            return lease.claim(
+                tx,
+                run_id=assignment.run.run_id,
+                retailer=assignment.retailer.name,
+                origin=origin,
+                manifest_hash=assignment.frozen.manifest_hash,
+                worker_id=self._worker_id,
+                wanted=wanted,
+                ahead_seconds=CLAIM_AHEAD_SECONDS,
+                lease_seconds=assignment.dataset.lease.lease_seconds,
+                deadline_seconds=assignment.dataset.lease.deadline_seconds,
+            )
+
+    def _waiting(self, assignment: Assignment) -> lease.Waiting:
+        with postgres.transaction(self._pool) as tx:
+            return lease.waiting(tx, assignment.run.run_id, assignment.retailer.name, assignment.origins)
+
+    def _heartbeat(self, mine: list[Lease], lease_seconds: float) -> set[Any]:
+        with postgres.transaction(self._pool) as tx:
+            return lease.heartbeat(tx, mine, lease_seconds)
+
+    def _reap(self) -> set[str]:
+        with postgres.transaction(self._pool) as tx:
+            lease.reap(tx)
+        with postgres.transaction(self._pool) as tx:
+            return lease.paused(tx, sorted(self._origins))
+
+    async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer of a store act; a store that does not answer is asked again for a minute."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        pause = 0.1
+        while True:
+            try:
+                return await asyncio.to_thread(act, *arguments)
+            except StoreUnreachable:
+                if time.monotonic() > give_up or self.stopped:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2.0, pause * 2)
+
+
+def conclude(
+    assignment: Assignment,
+    claim: Claim,
+    origin: str,
+    answer: Response | FetchFailure,
+    judged: Judgement | None,
+    observed_at: datetime,
+    jitter: float,
+) -> Result:
+    """What the database is told of one attempt: rows, or a failure with what follows from it."""
+    result = Result(
+        claim.lease,
+        origin,
+        TaskState.COMMITTED,
+        Outcome.COMMITTED,
+        observed_at,
+        assignment.frozen.extractor_version,
+        final_url=answer.final_url,
+        http_status=answer.status,
+    )
+    if isinstance(answer, Response):
+        result.body = answer.body
+        result.content_type = answer.headers.get("content-type")
+    if judged is not None:
+        result.page_state = judged.page_state
+        result.reason = judged.reason or None
+        if judged.failure_class is None:
+            result.rows, result.row_count = judged.rows, judged.row_count
+            return result
+    if isinstance(answer, FetchFailure):
+        failure, result.reason, wait = answer.failure_class, answer.reason, answer.retry_after_seconds
+    else:
+        assert judged is not None and judged.failure_class is not None
+        failure = judged.failure_class
+        wait = retry.retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), datetime.now(UTC))
+    decision = retry.decide(
+        failure,
+        attempt=claim.attempt_count,
+        policy=assignment.dataset.retry.policy,
+        max_attempts=claim.max_attempts,
+        previous=FailureClass(claim.last_failure_class) if claim.last_failure_class else None,
+        rate_limited_before=claim.rate_limited_count,
+        retry_after_seconds=wait,
+        jitter=jitter,
+    )
+    result.state, result.outcome = decision.state, decision.outcome
+    result.failure_class, result.task_class = failure, decision.task_class
+    result.delay_seconds = decision.delay_seconds
+    result.refund = int(decision.refund)
+    result.rate_limited = int(failure is FailureClass.RATE_LIMITED)
+    result.pause_origin_seconds = decision.pause_origin_seconds
+    if failure is FailureClass.GONE and result.page_state is None:
+        result.page_state = PageState.REMOVED
+    return result
+
+
+async def _first_failure(drives: Sequence[asyncio.Task[None]], background: Sequence[asyncio.Future[None]]) -> None:
+    """Returns when all drives are done; raises as soon as any task fails."""
+    open_drives = set(drives)
+    while open_drives:
+        done, _ = await asyncio.wait([*open_drives, *background], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        open_drives -= done
+
+
+@asynccontextmanager
+async def worker(
+    pool: Pool,
+    *,
+    artifacts: Path,
+    worker_id: str,
+    connect_to: dict[str, tuple[str, int]],
+    processes: int = 1,
+    on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+) -> AsyncIterator[Worker]:
+    """A worker with its HTTP source and extraction processes, all of which end with it."""
+    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(processes) as extractors:
+        yield Worker(pool, source, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)

@@ -1,0 +1,190 @@
+"""Commit: results gather for a moment and become durable together, each under its own fence.
+
+The order is the protocol's: bytes are synced, then one transaction writes states, rows and places; nobody is told
+before COMMIT has answered, and an answer that was lost is looked up, never assumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
+from scrape_assets.rules.states import FailureClass, Outcome, TaskState
+from scrape_assets.store import commit as store
+from scrape_assets.store import postgres
+from scrape_assets.store.artifacts import SegmentWriter
+from scrape_assets.store.commit import Result
+from scrape_assets.store.postgres import DataRefused, Pool
+
+GROUP = 200
+"""Most results in one transaction; beyond a few hundred a larger group gains nothing."""
+
+GATHER_SECONDS = 0.02
+"""How long the first result of a group waits for others."""
+
+PATIENCE_SECONDS = 60.0
+"""How long a worker holds finished results while Postgres does not answer, before it gives up."""
+
+
+class Item:
+    """One result with the run it belongs to."""
+
+    __slots__ = ("collection_window", "result", "retailer", "run_id")
+
+    def __init__(self, run_id: str, collection_window: str, retailer: str, result: Result) -> None:
+        self.run_id = run_id
+        self.collection_window = collection_window
+        self.retailer = retailer
+        self.result = result
+
+
+class Committer:
+    """Takes results one by one and commits them in groups, in one thread, on one connection at a time."""
+
+    def __init__(
+        self, pool: Pool, artifacts: Path, worker_id: str, on_closed: Callable[[Item, bool], None]
+    ) -> None:
+        self._pool = pool
+        self._artifacts = artifacts
+        self._worker_id = worker_id
+        self._on_closed = on_closed
+        self._queue: asyncio.Queue[Item | None] = asyncio.Queue()
+        self._writers: dict[tuple[str, str, bool], SegmentWriter] = {}
+
+    def put(self, item: Item) -> None:
+        """The result waits for the next group."""
+        self._queue.put_nowait(item)
+
+    def close(self) -> None:
+        """`run` returns once everything put before is committed."""
+        self._queue.put_nowait(None)
+
+    async def run(self) -> None:
+        """Commits group after group until closed; the segments are closed then."""
+        more = True
+        while more and (first := await self._queue.get()):
+            if self._queue.qsize() < GROUP - 1:
+                await asyncio.sleep(GATHER_SECONDS)
+            group = [first]
+            while len(group) < GROUP and not self._queue.empty():
+                item = self._queue.get_nowait()
+                if item is None:
+                    more = False
+                    break
+                group.append(item)
+            await self._commit_runs(group)
+        for writer in self._writers.values():
+            writer.close()
+
+    async def _commit_runs(self, group: list[Item]) -> None:
+        group.sort(key=lambda item: item.run_id)
+        for _, items in groupby(group, key=lambda item: item.run_id):
+            batch = list(items)
+            passed = await asyncio.to_thread(self._make_durable, batch)
+            for item in batch:
+                self._on_closed(item, item.result.lease.task_key in passed)
+
+    def _make_durable(self, items: list[Item]) -> set[UUID]:
+        try:
+            places = self._keep_bytes(items)
+        except OSError as error:
+            raise ScrapeAssetsError(
+                f"cannot write artifacts below {self._artifacts}: {error}. "
+                "Nothing of these pages was committed; their leases run out and they are fetched again"
+            ) from error
+        return self._finish(items, places)
+
+    def _keep_bytes(self, items: Sequence[Item]) -> list[dict[str, Any]]:
+        """The bodies are appended to their segments and synced; returns where each lies."""
+        places: dict[str, dict[str, Any]] = {}
+        touched: set[SegmentWriter] = set()
+        for item in items:
+            result = item.result
+            if result.body is None:
+                continue
+            sha256 = result.artifact_sha256 = hashlib.sha256(result.body).hexdigest()
+            if sha256 in places:
+                continue
+            failed = result.outcome != Outcome.COMMITTED
+            key = (item.run_id, item.retailer, failed)
+            writer = self._writers.get(key)
+            if writer is None:
+                writer = self._writers[key] = SegmentWriter(
+                    self._artifacts, item.run_id, item.retailer, self._worker_id, failed=failed
+                )
+            header = {
+                "url": result.final_url,
+                "status": result.http_status,
+                "content_type": result.content_type,
+                "observed_at": result.observed_at,
+            }
+            place = writer.append(header, result.body)
+            touched.add(writer)
+            places[sha256] = {
+                **place._asdict(),
+                "sha256": sha256,
+                "retailer": item.retailer,
+                "body_bytes": len(result.body),
+            }
+        for writer in touched:
+            writer.sync()
+        return list(places.values())
+
+    def _finish(self, items: list[Item], places: list[dict[str, Any]]) -> set[UUID]:
+        """One transaction; on refused data the group is halved until the guilty task stands alone."""
+        try:
+            return self._finish_whole(items, places)
+        except DataRefused as refused:
+            if len(items) > 1:
+                middle = len(items) // 2
+                return self._finish(items[:middle], places) | self._finish(items[middle:], places)
+            return self._finish_whole([_unstorable(items[0], str(refused))], places)
+
+    def _finish_whole(self, items: list[Item], places: list[dict[str, Any]]) -> set[UUID]:
+        results = [item.result for item in items]
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        pause = 0.05
+        while True:
+            try:
+                with postgres.transaction(self._pool) as tx:
+                    return store.finish(tx, items[0].run_id, items[0].collection_window, results, places)
+            except StoreUnreachable:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(pause)
+                pause = min(2.0, pause * 2)
+            # COMMIT may have been done although its answer was lost: the attempts tell.
+            if done := self._closed(results):
+                items = [item for item in items if item.result.lease.task_key not in done]
+                return done | (self._finish_whole(items, places) if items else set())
+
+    def _closed(self, results: Sequence[Result]) -> set[UUID]:
+        try:
+            with postgres.transaction(self._pool) as tx:
+                return store.closed(tx, results)
+        except StoreUnreachable:
+            return set()
+
+
+def _unstorable(item: Item, why: str) -> Item:
+    result = item.result
+    result.state, result.outcome = TaskState.QUARANTINED, Outcome.QUARANTINED
+    result.task_class = result.failure_class = FailureClass.UNSTORABLE
+    result.reason = f"Postgres refused the page's data: {_storable(why)}"
+    result.rows = result.row_count = None
+    result.final_url, result.content_type = _storable(result.final_url), _storable(result.content_type)
+    return item
+
+
+def _storable(text: str | None) -> str | None:
+    """What surely fits: no NUL, no lone surrogate, not too long."""
+    if text is None:
+        return None
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()[:500]

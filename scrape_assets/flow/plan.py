@@ -1,0 +1,170 @@
+"""Plan: a run, its scope, and one task per inventory line. Planning again adds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from scrape_assets.datasets import declaration, inventory, page_objects
+from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.errors import DeclarationError
+from scrape_assets.rules import keys, urls, windows
+from scrape_assets.store import postgres, runs
+from scrape_assets.store.postgres import Pool, Transaction
+from scrape_assets.store.runs import PlannedTask, Rejection, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A retailer's manifest as it would be, or was, frozen."""
+
+    manifest: dict[str, Any]
+    manifest_hash: str
+    extractor_version: str
+    page_sources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRetailer:
+    """What planning one retailer did. `problem` says why it cannot go on; the other retailers do."""
+
+    retailer: str
+    planned: int = 0
+    rejected: int = 0
+    resumed: bool = False
+    problem: str | None = None
+
+
+def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
+    """The retailer's frozen part as the declaration stands now."""
+    manifest = declaration.manifest(dataset, retailer)
+    sources = page_objects.sources(dataset.folder)
+    return Frozen(
+        manifest, keys.manifest_hash(manifest), declaration.extractor_version(dataset, retailer, sources), sources
+    )
+
+
+def describe_run(dataset: Dataset, window: str, now: datetime) -> Run:
+    """The run that collects this window; DeclarationError for a key that is none, or that has not begun."""
+    try:
+        start, end = windows.bounds(dataset.window, window)
+    except ValueError as error:
+        raise DeclarationError(f"dataset {dataset.dataset}: {error}") from error
+    if start > now:
+        raise DeclarationError(
+            f"window {window} of dataset {dataset.dataset} begins at {start:%Y-%m-%d %H:%M} UTC, which has not come yet; "
+            f"the current one is {windows.current_key(dataset.window, now)}"
+        )
+    return Run(keys.run_id(dataset.dataset, window), dataset.dataset, window, start, end)
+
+
+def plan(
+    pool: Pool, dataset: Dataset, window: str, *, now: datetime, retailers: list[str] | None = None
+) -> list[PlannedRetailer]:
+    """The run exists, and each named retailer (default: all of its scope) is planned or says why not.
+
+    One transaction per retailer: a kill leaves each planned whole or not at all.
+    """
+    run = describe_run(dataset, window, now)
+    with postgres.transaction(pool) as tx:
+        runs.open_run(tx, run, sorted(dataset.retailers))
+        scope = runs.partitions(tx, run.run_id)
+    wanted = sorted(scope) if retailers is None else retailers
+    return [_plan_retailer(pool, dataset, run, name, in_scope=name in scope) for name in wanted]
+
+
+def _plan_retailer(pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scope: bool) -> PlannedRetailer:
+    retailer = dataset.retailers.get(name)
+    if not in_scope:
+        return PlannedRetailer(
+            name,
+            problem=f"retailer {name} is not in the scope of {run.run_id}, which was fixed when the run was made; "
+            "it begins with the next window",
+        )
+    if retailer is None:
+        return PlannedRetailer(
+            name,
+            problem=f"retailer {name} is in the scope of {run.run_id} but no longer declared; put its file back",
+        )
+    try:
+        with postgres.transaction(pool) as tx:
+            return _plan_in(tx, dataset, run, retailer)
+    except DeclarationError as error:
+        return PlannedRetailer(name, problem=str(error))
+
+
+def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) -> PlannedRetailer:
+    runs.lock_partition(tx, run.run_id, retailer.name)
+    partition = runs.partitions(tx, run.run_id)[retailer.name]
+    frozen = freeze(dataset, retailer)
+    interval = retailer.fetch.interval_seconds
+    if partition.planned_at is not None:
+        if partition.manifest_hash != frozen.manifest_hash or partition.page_sources != frozen.page_sources:
+            changed = declaration.differences(partition.manifest or {}, frozen.manifest) or ["pages.py"]
+            return PlannedRetailer(
+                retailer.name,
+                partition.planned,
+                partition.rejected,
+                resumed=True,
+                problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: {', '.join(changed)}. "
+                "Put the old values back to resume this run; the new ones take effect with the next window",
+            )
+        runs.apply_live(
+            tx,
+            run.run_id,
+            retailer.name,
+            origins=partition.origins,
+            interval_seconds=interval,
+            max_attempts=dataset.retry.attempts,
+        )
+        return PlannedRetailer(retailer.name, partition.planned, partition.rejected, resumed=True)
+
+    rejected: list[Rejection] = []
+
+    def tasks() -> Any:
+        for line in inventory.read(retailer.inventory_path, site=retailer.site):
+            if isinstance(line, inventory.Rejected):
+                rejected.append(Rejection(line.number, line.text, line.reason))
+                continue
+            yield PlannedTask(
+                keys.task_key(
+                    dataset.dataset,
+                    retailer.name,
+                    line.context,
+                    line.page_type,
+                    line.canonical_url,
+                    run.collection_window,
+                ),
+                line.context,
+                line.page_type,
+                line.url,
+                line.canonical_url,
+                urls.origin(line.canonical_url),
+                line.entity,
+                line.priority,
+            )
+
+    planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts)
+    runs.record_rejections(tx, run.run_id, retailer.name, rejected)
+    runs.freeze(
+        tx,
+        run.run_id,
+        retailer.name,
+        manifest=frozen.manifest,
+        manifest_hash=frozen.manifest_hash,
+        extractor_version=frozen.extractor_version,
+        page_sources=frozen.page_sources,
+        origins=origins,
+        planned=planned,
+        rejected=len(rejected),
+    )
+    runs.apply_live(
+        tx,
+        run.run_id,
+        retailer.name,
+        origins=origins,
+        interval_seconds=interval,
+        max_attempts=dataset.retry.attempts,
+    )
+    return PlannedRetailer(retailer.name, planned, len(rejected))

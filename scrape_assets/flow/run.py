@@ -1,0 +1,82 @@
+"""The whole flow of one window, in the order of the verbs: what `run` does and what Dagster's assets do in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.errors import Interrupted, ManifestChanged
+from scrape_assets.flow import collect
+from scrape_assets.flow import plan as planning
+from scrape_assets.flow.collect import Assignment, Tally
+from scrape_assets.flow.plan import PlannedRetailer
+from scrape_assets.rules import keys
+from scrape_assets.store import postgres, runs
+from scrape_assets.store.postgres import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a worker needs of the machine it runs on."""
+
+    artifacts: Path
+    worker_id: str
+    connect_to: Mapping[str, tuple[str, int]]
+    processes: int = 1
+
+
+def assignments(pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str]) -> list[Assignment]:
+    """The planned partitions among `retailers`, with the declaration as it stands."""
+    run_id = keys.run_id(dataset.dataset, window)
+    with postgres.transaction(pool) as tx:
+        run = runs.find(tx, run_id)
+        partitions = runs.partitions(tx, run_id)
+    if run is None:
+        return []
+    found = []
+    for name in retailers:
+        partition = partitions[name]
+        retailer = dataset.retailers.get(name)
+        if partition.planned_at is None or retailer is None:
+            continue
+        frozen = planning.freeze(dataset, retailer)
+        if frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources:
+            continue
+        found.append(Assignment(run, dataset, retailer, frozen, tuple(partition.origins)))
+    return found
+
+
+async def collect_partitions(
+    pool: Pool,
+    machine: Machine,
+    work: Sequence[Assignment],
+    *,
+    on_worker: Callable[[collect.Worker], None] = lambda _worker: None,
+    on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+) -> Tally:
+    """Nothing of these partitions is open; Interrupted when the worker was stopped before that."""
+    async with collect.worker(
+        pool,
+        artifacts=machine.artifacts,
+        worker_id=machine.worker_id,
+        connect_to=machine.connect_to,
+        processes=machine.processes,
+        on_progress=on_progress,
+    ) as worker:
+        on_worker(worker)
+        tally = await worker.run(work)
+    if worker.stopped:
+        raise Interrupted("stopped; what was under way is given back. Run the same command again to resume")
+    return tally
+
+
+def plan_or_refuse(
+    pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str] | None, *, now: datetime
+) -> tuple[list[PlannedRetailer], ManifestChanged | None]:
+    """Every retailer's plan, and one error that names all that cannot go on; the others can."""
+    planned = planning.plan(pool, dataset, window, now=now, retailers=list(retailers) if retailers is not None else None)
+    problems = [f"{p.retailer}: {p.problem}" for p in planned if p.problem]
+    return planned, ManifestChanged("\n".join(problems)) if problems else None

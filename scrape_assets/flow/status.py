@@ -1,0 +1,87 @@
+"""Status: what a run stands at, as one plain value that commands and Dagster's metadata show."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from scrape_assets.rules import acceptance
+from scrape_assets.store import candidates, observe, outbox, postgres, runs
+from scrape_assets.store.postgres import Pool
+
+
+def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
+    """The run's retailers, verdicts, version and deliveries; None when it was never planned."""
+    with postgres.transaction(pool) as tx:
+        run = runs.find(tx, run_id)
+        if run is None:
+            return None
+        failures: dict[str, dict[str, int]] = defaultdict(dict)
+        for row in observe.failure_counts(tx, run_id):
+            failures[row.retailer][row.failure_class] = row.attempts
+        pages: dict[str, dict[str, int]] = defaultdict(dict)
+        for row in observe.page_state_counts(tx, run_id):
+            pages[row.retailer][row.page_state] = row.attempts
+        retailers = [
+            _retailer(row, failures[row.retailer], pages[row.retailer]) for row in observe.partition_counts(tx, run_id)
+        ]
+        newest = candidates.dataset_candidate(tx, run_id)
+        deliveries = [
+            {
+                "destination": row.destination,
+                "state": row.state,
+                "dataset_version": row.dataset_version,
+                "tries": row.tries,
+                "receipt": row.receipt,
+                "last_error": row.last_error,
+            }
+            for row in outbox.deliveries(tx, run_id)
+        ]
+    return {
+        "run_id": run.run_id,
+        "dataset": run.dataset_id,
+        "window": run.collection_window,
+        "window_start": run.window_start,
+        "window_end": run.window_end,
+        "retailers": retailers,
+        "tasks": {key: sum(r["tasks"][key] for r in retailers) for key in retailers[0]["tasks"]} if retailers else {},
+        "attempts": sum(r["attempts"] for r in retailers),
+        "observations": sum(r["observations"] for r in retailers),
+        "candidate": None
+        if newest is None
+        else {
+            "sequence": newest.sequence,
+            "state": newest.state,
+            "dataset_version": newest.dataset_version,
+            "reasons": acceptance.reasons((newest.verdict or {}).get("checks", [])),
+        },
+        "deliveries": deliveries,
+    }
+
+
+def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict[str, Any]:
+    obtainable = row.planned - row.gone
+    return {
+        "retailer": row.retailer,
+        "planned": row.planned_at is not None,
+        "tasks": {
+            "planned": row.planned,
+            "committed": row.committed,
+            "gone": row.gone,
+            "quarantined": row.quarantined,
+            "open": row.pending + row.retry_wait + row.leased,
+            "leased": row.leased,
+        },
+        "rejected_lines": row.rejected,
+        "coverage": row.committed / obtainable if obtainable else None,
+        "attempts": row.attempts,
+        "pages_per_second": round(row.attempts / row.seconds, 2) if row.seconds else None,
+        "observations": row.observations,
+        "failure_classes": failures,
+        "page_states": pages,
+        "paused": row.pause_reason,
+        "generation": row.generation,
+        "state": row.candidate_state or "not planned",
+        "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),
+        "extractor_version": row.extractor_version,
+    }

@@ -1,0 +1,88 @@
+"""Whether a candidate is accepted: every rule with what was expected, what was got, and a few rows to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["error", "warn"]
+
+SAMPLES = 3
+"""Rows shown per failed rule; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One rule's judgement. `samples` are rows that break it: url, entity_key, field and value."""
+
+    rule: str
+    passed: bool
+    expected: str
+    got: str
+    severity: Severity = "error"
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """The check as plain JSON."""
+        return asdict(self)
+
+
+def accepted(checks: Sequence[Check]) -> bool:
+    """No rule of severity error failed."""
+    return all(check.passed or check.severity == "warn" for check in checks)
+
+
+def coverage(*, planned: int, committed: int, gone: int, at_least: float) -> Check:
+    """Committed ÷ (planned − gone): logical tasks, never attempts. Nothing planned or nothing obtainable is no coverage."""
+    obtainable = planned - gone
+    share = committed / obtainable if obtainable > 0 else 0.0
+    return Check(
+        "coverage",
+        share >= at_least,
+        f"at least {at_least:.2%} of the obtainable tasks committed",
+        f"{share:.2%}: {committed} of {obtainable} ({planned} planned, {gone} gone)",
+    )
+
+
+def not_empty(rows: int) -> Check:
+    """At least one row: an empty frame passes every column rule, so it needs a rule of its own."""
+    return Check("not_empty", rows > 0, "at least one row", f"{rows} rows")
+
+
+def collisions(count: int) -> Check:
+    """Two pages that disagree about one entity are worth a look; the newer one was kept."""
+    return Check(
+        "collisions", count == 0, "no entity with different values on two pages", f"{count} entities", severity="warn"
+    )
+
+
+def unique_entities(doubled: int) -> Check:
+    """One valid row per entity and context over the whole dataset."""
+    return Check("unique_entities", doubled == 0, "one row per entity and context", f"{doubled} entities with more")
+
+
+def members_accepted(states: dict[str, str | None]) -> Check:
+    """Policy `complete`: every retailer of the run's scope is accepted."""
+    missing = sorted(name for name, state in states.items() if state != "accepted")
+    return Check(
+        "members_accepted",
+        not missing,
+        f"all {len(states)} retailers accepted",
+        "all accepted" if not missing else ", ".join(f"{name}: {states[name] or 'not planned'}" for name in missing),
+        samples=[{"retailer": name, "state": states[name] or "not planned"} for name in missing[:SAMPLES]],
+    )
+
+
+def failed(checks: Sequence[Check]) -> list[Check]:
+    """The checks that stop a publication."""
+    return [check for check in checks if not check.passed and check.severity == "error"]
+
+
+def reasons(checks: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each failed check of a stored verdict."""
+    return [
+        f"{check['rule']}: expected {check['expected']}, got {check['got']}"
+        for check in checks
+        if not check["passed"] and check["severity"] == "error"
+    ]

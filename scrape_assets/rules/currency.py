@@ -1,0 +1,95 @@
+"""Currencies: which codes are money today, and what a sign in a text may stand for. Never a guess."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from babel.core import get_global
+from babel.numbers import get_currency_precision
+
+_SIGNS = {
+    "€": "EUR", "£": "GBP", "zł": "PLN", "Kč": "CZK", "₽": "RUB", "руб": "RUB", "₹": "INR", "₩": "KRW", "₪": "ILS",
+    "₫": "VND", "₴": "UAH", "грн": "UAH", "₺": "TRY", "₦": "NGN", "₱": "PHP", "฿": "THB", "₸": "KZT", "₾": "GEL",
+    "₼": "AZN", "₲": "PYG", "₡": "CRC", "৳": "BDT", "円": "JPY", "₮": "MNT", "֏": "AMD", "₭": "LAK", "៛": "KHR",
+    "R$": "BRL", "US$": "USD", "U$S": "USD", "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD",
+    "HK$": "HKD", "NT$": "TWD", "S$": "SGD", "MX$": "MXN", "CLP$": "CLP", "Ft": "HUF", "RM": "MYR", "Rp": "IDR",
+    "Br": "BYN", "CN¥": "CNY", "JP¥": "JPY", "EURO": "EUR", "Euro": "EUR", "euro": "EUR", "SFr": "CHF", "Fr.": "CHF",
+}  # fmt: skip
+_DOLLARS = frozenset(
+    "USD CAD AUD NZD SGD HKD TWD MXN ARS CLP COP UYU BBD BMD BND BSD BZD DOP FJD GYD JMD KYD LRD NAD SBD SRD TTD XCD"
+    " CUP CVE NIO MOP TOP WST XCG".split()
+)
+_SHARED_SIGNS = {
+    "$": _DOLLARS,
+    "kr": frozenset(("SEK", "NOK", "DKK", "ISK")),
+    "Kr": frozenset(("SEK", "NOK", "DKK", "ISK")),
+    "¥": frozenset(("JPY", "CNY")),
+    "￥": frozenset(("JPY", "CNY")),
+    "元": frozenset(("CNY", "TWD", "HKD")),
+    "lei": frozenset(("RON", "MDL")),
+    "Lei": frozenset(("RON", "MDL")),
+    "Rs": frozenset(("INR", "PKR", "LKR", "NPR", "MUR", "SCR")),
+    "₨": frozenset(("INR", "PKR", "LKR", "NPR", "MUR", "SCR")),
+}
+# Codes that are also words in capitals: alone in a text they prove nothing.
+_WORDS = frozenset("ALL BAM COP CUP GEL LAK MOP PEN RON SOS TOP TRY".split())
+
+
+@cache
+def live_codes() -> frozenset[str]:
+    """The ISO 4217 codes that are legal tender somewhere today: no dead ones, no funds, metals or `XXX`."""
+    tenders = get_global("territory_currencies")
+    return frozenset(
+        code for history in tenders.values() for code, _, until, tender in history if tender and until is None
+    )
+
+
+@cache
+def precision(code: str) -> int:
+    """How many decimals the currency has: 2 for EUR, 0 for JPY."""
+    return get_currency_precision(code)
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    # A sign made of letters must not be a part of a word, one made of symbols may touch anything.
+    signs = sorted({*_SIGNS, *_SHARED_SIGNS}, key=len, reverse=True)
+    parts = [
+        (r"(?<![^\W\d_])" if sign[0].isalpha() else "") + re.escape(sign) + (r"(?![^\W\d_])" if sign[-1].isalpha() else "")
+        for sign in signs
+    ]
+    return re.compile("|".join([r"(?<![^\W\d_])[A-Z]{3}(?![^\W\d_])\$?", *parts]))
+
+
+def signs_in(text: str) -> list[frozenset[str]]:
+    """For each currency sign or code in the text, the currencies it may stand for.
+
+    >>> [sorted(found) for found in signs_in("USD 12.99 or 11 €")]
+    [['USD'], ['EUR']]
+    >>> sorted(signs_in("12 kr")[0])
+    ['DKK', 'ISK', 'NOK', 'SEK']
+    """
+    found: list[frozenset[str]] = []
+    for sign in _pattern().findall(text):
+        bare = sign.rstrip("$") if len(sign) == 4 else sign
+        if bare in live_codes():
+            if bare not in _WORDS:
+                found.append(frozenset((bare,)))
+        elif sign in _SIGNS:
+            found.append(frozenset((_SIGNS[sign],)))
+        elif sign in _SHARED_SIGNS:
+            found.append(_SHARED_SIGNS[sign])
+    return found
+
+
+def currency_code(text: str) -> str | None:
+    """The currency that a data field names, by code or by a sign that only one currency has; else None.
+
+    >>> currency_code(" eur "), currency_code("€"), currency_code("$"), currency_code("XXX"), currency_code("HRK")
+    ('EUR', 'EUR', None, None, None)
+    """
+    code = text.strip()
+    if code.upper() in live_codes():
+        return code.upper()
+    return _SIGNS.get(code)

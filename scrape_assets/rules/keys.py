@@ -1,0 +1,94 @@
+"""Identity: who a run, a task, an entity and an observation are. No clock, no randomness, no version.
+
+Every key is made from text parts over one unambiguous encoding (a compact JSON array), so that
+("a", "bc") and ("ab", "c") differ. Keys that index a table are 16 bytes of BLAKE2b as a UUID: a hostile
+4,000-character URL is an attribute, never an index key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+ENTITY_KEY_BYTES = 512
+"""A longer entity key is replaced by its hash (protocol, Identity)."""
+
+
+def encode(parts: Sequence[str]) -> bytes:
+    """The parts as one unambiguous byte string, Unicode in form NFC."""
+    return orjson.dumps([unicodedata.normalize("NFC", part) for part in parts])
+
+
+def _uuid(kind: bytes, parts: Sequence[str]) -> UUID:
+    return UUID(bytes=hashlib.blake2b(encode(parts), digest_size=16, person=kind).digest())
+
+
+def run_id(dataset_id: str, collection_window: str) -> str:
+    """One intended collection: `prices@2026-11-20`."""
+    return f"{dataset_id}@{collection_window}"
+
+
+def task_key(
+    dataset_id: str, retailer: str, context: str, page_type: str, canonical_url: str, collection_window: str
+) -> UUID:
+    """The page in its window; the same for every attempt and every extractor version."""
+    return _uuid(b"task", (dataset_id, retailer, context, page_type, canonical_url, collection_window))
+
+
+def entity_key(retailer: str, parts: Sequence[str]) -> str:
+    """The real thing behind a row: the retailer and the source's own ids, readable; hashed when over 512 bytes."""
+    encoded = encode((retailer, *parts))
+    if len(encoded) > ENTITY_KEY_BYTES:
+        encoded = encode((retailer, "#" + hashlib.blake2b(encoded, digest_size=16).hexdigest()))
+    return encoded.decode()
+
+
+def observation_key(dataset_id: str, entity: str, context: str, collection_window: str) -> UUID:
+    """The entity's state in one window and context."""
+    return _uuid(b"observation", (dataset_id, entity, context, collection_window))
+
+
+def plain(number: Decimal) -> str:
+    """The number as a plain decimal string, trailing zeros dropped: 10.0 and 10.00 are both `10`.
+
+    >>> plain(Decimal("10.00")), plain(Decimal("1E+2")), plain(Decimal("0.50")), plain(Decimal("-0.0"))
+    ('10', '100', '0.5', '0')
+    """
+    text = format(number.normalize(), "f")
+    return "0" if text == "-0" else text
+
+
+def _canonical(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return plain(value)
+        case str():
+            return unicodedata.normalize("NFC", value)
+        case Mapping():
+            return {key: _canonical(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_canonical(item) for item in value]
+        case _:
+            return value
+
+
+def payload_hash(payload: Mapping[str, Any]) -> str:
+    """32 hex digits over the canonical payload: equal values hash equally before and after storage, on any machine."""
+    text = orjson.dumps(_canonical(payload), option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
+
+
+def manifest_hash(manifest: Mapping[str, Any]) -> str:
+    """32 hex digits over a manifest, whatever the order of its keys."""
+    return payload_hash(manifest)
+
+
+def idempotency_key(event_id: UUID, destination: str) -> str:
+    """What a destination is asked by; stable for life."""
+    return f"{event_id}@{destination}"

@@ -1,0 +1,31 @@
+"""What the network gave, as values: a response that was read whole, or a failure with its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scrape_assets.rules.states import FailureClass
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A site's answer, whole and inflated, not yet judged. Header names are lower case."""
+
+    url: str
+    final_url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    redirects: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailure:
+    """No whole answer: why, in a class and a sentence; `retry_after_seconds` as the site asked, if it did."""
+
+    failure_class: FailureClass
+    reason: str
+    status: int | None = None
+    final_url: str | None = None
+    retry_after_seconds: float | None = None

@@ -1,0 +1,128 @@
+"""The environment as one frozen value, and the store it names.
+
+    SCRAPE_ASSETS_PROJECT        the folder that holds `datasets/`; else the working directory
+    SCRAPE_ASSETS_STATE          where the embedded server, artifacts and Dagster's files lie; else <project>/.scrape_assets
+    SCRAPE_ASSETS_DATABASE_URL   a PostgreSQL 16 or newer; else an embedded one under the state folder
+    SCRAPE_ASSETS_CONNECT_TO     "www.shop.example=127.0.0.1:8801,...": rehearsal and tests of real pages
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scrape_assets.errors import DeclarationError
+from scrape_assets.sources.http import parse_connect_to
+from scrape_assets.store import embedded, postgres
+
+DEMO_FOLDER = "demo"
+"""Below the state folder: the project of the last `demo`, and the name of its database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where things are. `database` names another database on the same server: the last demo's."""
+
+    project: Path
+    state: Path
+    database_url: str | None
+    database: str | None
+    connect_to: Mapping[str, tuple[str, int]]
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of the segments, one for each database: two databases may hold a run of one name."""
+        return self.state / "artifacts" / (self.database or "main")
+
+    @property
+    def dagster_home(self) -> Path:
+        """Dagster's own files; its runs and events are in Postgres."""
+        return self.state / "dagster"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A migrated database: `url` for all work, `owner_url` for migrations and databases."""
+
+    url: str
+    owner_url: str
+    started: bool
+
+
+def load(environment: Mapping[str, str] | None = None, working_directory: Path | None = None) -> Settings:
+    """The settings as the environment stands; DeclarationError for a value that cannot be read.
+
+    A working directory without `datasets/` in which `demo` ran shows that demo: its project and its database.
+    """
+    env = os.environ if environment is None else environment
+    here = (working_directory or Path.cwd()).resolve()
+    named = env.get("SCRAPE_ASSETS_PROJECT")
+    project = Path(named).expanduser().resolve() if named else here
+    if named and not project.is_dir():
+        raise DeclarationError(f"SCRAPE_ASSETS_PROJECT={named}: there is no such folder")
+    state = Path(env.get("SCRAPE_ASSETS_STATE") or project / ".scrape_assets").expanduser().resolve()
+    database = env.get("SCRAPE_ASSETS_DATABASE")
+    last_demo = state / DEMO_FOLDER / "last"
+    if not named and not (project / "datasets").is_dir() and last_demo.is_file():
+        project, database = _last_demo(last_demo, database)
+    try:
+        connect_to = parse_connect_to(env.get("SCRAPE_ASSETS_CONNECT_TO", ""))
+    except ValueError as error:
+        raise DeclarationError(f"SCRAPE_ASSETS_CONNECT_TO: {error}") from error
+    return Settings(project, state, env.get("SCRAPE_ASSETS_DATABASE_URL") or None, database, connect_to)
+
+
+def _last_demo(file: Path, database: str | None) -> tuple[Path, str]:
+    project, name = file.read_text().splitlines()[:2]
+    return Path(project), database or name
+
+
+def environment(settings: Settings, store: Store) -> dict[str, str]:
+    """The environment under which a child process sees the same project, state and database."""
+    return {
+        **os.environ,
+        "SCRAPE_ASSETS_PROJECT": str(settings.project),
+        "SCRAPE_ASSETS_STATE": str(settings.state),
+        **({"SCRAPE_ASSETS_DATABASE": settings.database} if settings.database else {}),
+        "SCRAPE_ASSETS_DAGSTER_URL": postgres.dagster_url(store.url),
+        "DAGSTER_HOME": str(settings.dagster_home),
+    }
+
+
+@contextmanager
+def open_store(settings: Settings, *, keep: bool = False) -> Iterator[Store]:
+    """The database answers and is migrated; an embedded server that this call started stops again when idle.
+
+    An embedded database is migrated here. A server of the user's is not touched unasked: `db migrate` does it.
+    """
+    if settings.database_url:
+        url = settings.database_url
+        if settings.database:
+            url = postgres.with_database(url, settings.database)
+        with postgres.connect(url) as connection:
+            embedded.check_durable(connection)
+        postgres.ensure_migrated(url)
+        yield Store(url, url, started=False)
+        return
+    server = embedded.ensure(settings.state)
+    url, owner_url = server.url, server.owner_url
+    if settings.database:
+        url, owner_url = (postgres.with_database(u, settings.database) for u in (url, owner_url))
+    try:
+        postgres.migrate(owner_url, application_role=embedded.APPLICATION_ROLE)
+        yield Store(url, owner_url, server.started)
+    finally:
+        if server.started and not keep:
+            embedded.stop(settings.state, only_if_idle=True)
+
+
+def create_database(settings: Settings, name: str) -> None:
+    """An empty, migrated database of that name on the same server."""
+    if settings.database_url:
+        postgres.migrate(postgres.create_database(settings.database_url, name))
+        return
+    owner_url = postgres.create_database(embedded.ensure(settings.state).owner_url, name)
+    postgres.migrate(owner_url, application_role=embedded.APPLICATION_ROLE)

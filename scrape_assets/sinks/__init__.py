@@ -1,0 +1,1 @@
+"""Network and disk out: send, and find by idempotency key."""

@@ -1,0 +1,206 @@
+"""Delivery to a folder: one directory per version, the data files first, `manifest.json` last.
+
+    <path>/<dataset>/<window>/v<version>/part-0000.parquet
+    <path>/<dataset>/<window>/v<version>/manifest.json
+
+Every file is written whole under another name, synced and renamed. A reader that waits for the manifest never
+sees half a version, and the manifest names each file's SHA-256. Sending again writes the same content again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Format = Literal["parquet", "csv", "jsonl"]
+Record = Mapping[str, Any]
+
+BATCH_ROWS = 20_000
+"""Rows held at a time: a Parquet row group, whatever the size of the version."""
+
+MANIFEST = "manifest.json"
+
+
+def folder_of(path: Path, event: Mapping[str, Any]) -> Path:
+    """Where one version lies; what might not be a file name is percent-encoded, reversibly."""
+    return path / quote(event["dataset"], safe="") / quote(event["window"], safe="") / f"v{event['dataset_version']}"
+
+
+def send(
+    path: Path, format: Format, event: Mapping[str, Any], idempotency_key: str, columns: Sequence[str], rows: Iterator[Record]
+) -> dict[str, Any]:
+    """The version lies in its folder, complete; returns the receipt: the manifest's path and what it says.
+
+    Raises OSError when the folder cannot be written; nothing half-written is visible then.
+    """
+    folder = folder_of(path, event)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"part-0000.{format}"
+    counted = _Counting(rows)
+    writer: Callable[[BinaryIO, Sequence[str], Iterator[Record]], None] = {
+        "parquet": _parquet,
+        "csv": _csv,
+        "jsonl": _jsonl,
+    }[format]
+    digest, size = _replace(part, lambda file: writer(file, columns, counted))
+    manifest = {
+        **{key: event[key] for key in ("event_id", "dataset", "window", "window_start", "window_end", "dataset_version")},
+        "idempotency_key": idempotency_key,
+        "rows": counted.count,
+        "content_hash": event["content_hash"],
+        "files": [{"name": part.name, "bytes": size, "sha256": digest, "rows": counted.count}],
+    }
+    text = (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()
+    _replace(folder / MANIFEST, lambda file: file.write(text) and None)
+    return {"manifest": str(folder / MANIFEST), "sha256": digest, "rows": counted.count}
+
+
+def find(path: Path, event: Mapping[str, Any], idempotency_key: str) -> dict[str, Any] | None:
+    """The receipt of an earlier delivery under this key, its files verified; None when it is not (wholly) there."""
+    folder = folder_of(path, event)
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        if manifest["idempotency_key"] != idempotency_key:
+            return None
+        for file in manifest["files"]:
+            with (folder / file["name"]).open("rb") as data:
+                if hashlib.file_digest(data, "sha256").hexdigest() != file["sha256"]:
+                    return None
+        return {
+            "manifest": str(folder / MANIFEST),
+            "sha256": manifest["files"][0]["sha256"],
+            "rows": manifest["rows"],
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+class _Counting:
+    """An iterator that knows how many items it gave."""
+
+    def __init__(self, rows: Iterator[Record]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        return self
+
+    def __next__(self) -> Record:
+        row = next(self._rows)
+        self.count += 1
+        return row
+
+
+def _replace(target: Path, write: Callable[[BinaryIO], None]) -> tuple[str, int]:
+    """The target holds all that `write` wrote, durably, or what it held before; returns SHA-256 and size."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return digest, size
+
+
+def _batches(rows: Iterator[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH_ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    # Money and every other field stay text, exactly as accepted; only the time of observation has a type of its own.
+    schema = pa.schema([(name, pa.timestamp("us", tz="UTC") if name == "observed_at" else pa.string()) for name in columns])
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in _batches(rows):
+            arrays = [
+                pa.array([row.get(name) if name == "observed_at" else _text(row.get(name)) for row in batch], type=field.type)
+                for name, field in zip(columns, schema, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _csv(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    with _as_text(file) as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow(["" if row.get(name) is None else neutral(_text(_plain(row[name])) or "") for name in columns])
+
+
+def neutral(text: str) -> str:
+    """Text that a spreadsheet will not run as a formula: a leading = + - @, tab or return gets an apostrophe.
+
+    Plain numbers keep their sign.
+    """
+    if text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and not _is_number(text)):
+        return "'" + text
+    return text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _jsonl(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    for row in rows:
+        record = {name: _plain(row[name]) for name in columns if row.get(name) is not None}
+        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+
+class _as_text:
+    """The binary file as text for the csv module, left open when done."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __enter__(self) -> TextIO:
+        import io
+
+        self._text = io.TextIOWrapper(self._file, encoding="utf-8", newline="", write_through=True)
+        return self._text
+
+    def __exit__(self, *_: object) -> None:
+        self._text.detach()

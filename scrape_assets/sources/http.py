@@ -1,0 +1,337 @@
+"""Pages over HTTP: httpx on the aiohttp transport, and nothing else in the product knows of either.
+
+The target is hostile. One wall deadline covers a fetch with its redirects, bodies are bounded after
+inflation, resolved addresses are checked and the connection goes to the checked ones, redirects stay on
+the site. Whatever the network or a site does comes back as a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import httpx
+from aiohttp.abc import AbstractResolver, ResolveResult
+from httpx_aiohttp import AiohttpTransport
+
+from scrape_assets.rules.addresses import disguised, literal, refused
+from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.states import FailureClass
+from scrape_assets.rules.urls import within
+from scrape_assets.sources.inflate import Inflater
+
+MAX_REDIRECTS = 10
+MAX_HEADER_LINE_BYTES = 32 * 1024
+"""A longer status or header line is refused; sites' security policies alone pass 8 KB."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
+_KEEPALIVE_SECONDS = 30.0
+# Never sent on to another host of the site, nor from https to http.
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+class AddressRefused(OSError):
+    """A host resolves only to addresses that no page is fetched from."""
+
+
+class _GuardedResolver(AbstractResolver):
+    """Resolves to public addresses only; the connector then connects to exactly these."""
+
+    def __init__(self) -> None:
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        usable = [one for one in found if refused(one["host"]) is None]
+        if found and not usable:
+            address = found[0]["host"]
+            raise AddressRefused(_refusal(host, address))
+        return usable
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+class HttpSource:
+    """A pool of connections, open inside `async with`; hosts in `connect_to` are reached at a loopback port."""
+
+    def __init__(self, *, connect_to: Mapping[str, tuple[str, int]] | None = None) -> None:
+        self._connect_to = dict(connect_to or {})
+        self._guarded: AiohttpTransport
+        self._open: AiohttpTransport
+
+    async def __aenter__(self) -> Self:
+        context = httpx.create_ssl_context(trust_env=False)
+
+        def transport(resolver: AbstractResolver) -> AiohttpTransport:
+            connector = aiohttp.TCPConnector(
+                limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS
+            )
+            session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+                max_line_size=MAX_HEADER_LINE_BYTES,
+                max_field_size=MAX_HEADER_LINE_BYTES,
+            )
+            return AiohttpTransport(client=session, verify=context, trust_env=False)
+
+        # Two pools, so that a connection opened for a declared private site is never reused for another one.
+        self._guarded = transport(_GuardedResolver())
+        self._open = transport(aiohttp.ThreadedResolver())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._guarded.aclose()
+        await self._open.aclose()
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        site: str,
+        headers: Mapping[str, str],
+        timeout_seconds: float,
+        max_body_bytes: int,
+        allow_private: bool = False,
+        permit: Callable[[str], str | None] | None = None,
+    ) -> Response | FetchFailure:
+        """The site's whole answer, whatever its status, within the deadline; else why there is none.
+
+        `permit` is asked about each redirect target and may refuse it with a reason.
+        """
+        fetch = _Fetch(self._transport, url, site, headers, max_body_bytes, allow_private, permit)
+        deadline = asyncio.timeout(timeout_seconds)
+        try:
+            async with deadline:
+                return await fetch.follow()
+        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, ValueError) as error:
+            if deadline.expired():
+                return FetchFailure(
+                    FailureClass.TIMEOUT, f"no whole answer within {timeout_seconds:g} s", final_url=fetch.url
+                )
+            return _failure(error, fetch.url)
+
+    def _transport(
+        self, url: httpx.URL, site: str, allow_private: bool
+    ) -> tuple[AiohttpTransport, httpx.URL] | FetchFailure:
+        """Which pool reaches the host, and the address to ask for there."""
+        host = url.host
+        if host in self._connect_to:
+            address, port = self._connect_to[host]
+            return self._open, url.copy_with(scheme="http", host=address, port=port)
+        if _HOST.fullmatch(url.raw_host.decode("ascii")) is None and literal(host) is None:
+            return FetchFailure(FailureClass.HTTP_OTHER, f"{host!r:.100} is not a host name", final_url=str(url))
+        if allow_private:
+            return self._open, url
+        if disguised(host):
+            reason = f"host {host} would be read as an IPv4 address; write it as four decimal numbers"
+            return FetchFailure(FailureClass.HTTP_OTHER, reason, final_url=str(url))
+        address_text = literal(host)
+        if address_text is not None and refused(address_text) is not None:
+            if literal(_host(site)) != address_text:
+                reason = _refusal(host, address_text)
+                return FetchFailure(FailureClass.HTTP_OTHER, reason, final_url=str(url))
+            return self._open, url
+        return self._guarded, url
+
+
+class _Fetch:
+    """One fetch with its redirects and its own cookies."""
+
+    def __init__(
+        self,
+        transport: Callable[[httpx.URL, str, bool], tuple[AiohttpTransport, httpx.URL] | FetchFailure],
+        url: str,
+        site: str,
+        headers: Mapping[str, str],
+        max_body_bytes: int,
+        allow_private: bool,
+        permit: Callable[[str], str | None] | None,
+    ) -> None:
+        self.url = url
+        self._first = url
+        self._transport = transport
+        self._site = site
+        self._headers = {**headers, "accept-encoding": "gzip, identity"}
+        self._limit = max_body_bytes
+        self._allow_private = allow_private
+        self._permit = permit
+        self._cookies: httpx.Cookies | None = None
+        self._chain: list[str] = []
+
+    async def follow(self) -> Response | FetchFailure:
+        """The answer at the end of the redirects."""
+        parsed = httpx.URL(self.url)
+        while True:
+            if parsed.scheme not in ("http", "https") or not parsed.host:
+                return self._end(FailureClass.HTTP_OTHER, f"{self.url[:200]!r} is not an http or https URL")
+            chosen = self._transport(parsed, self._site, self._allow_private)
+            if isinstance(chosen, FetchFailure):
+                return chosen
+            transport, target = chosen
+            request = httpx.Request("GET", target, headers=self._headers)
+            if target is not parsed:
+                request.headers["host"] = parsed.netloc.decode("ascii")
+            if self._cookies is not None:
+                self._send_cookies(request, parsed)
+            answer = await transport.handle_async_request(request)
+            try:
+                if answer.status_code in _REDIRECTS and "location" in answer.headers:
+                    following = self._redirected(answer, parsed)
+                    if isinstance(following, FetchFailure):
+                        return following
+                    parsed = following
+                    continue
+                return await self._whole(answer)
+            finally:
+                await answer.stream.aclose()  # type: ignore[union-attr]  # the transport's streams are async ones
+
+    async def _whole(self, answer: httpx.Response) -> Response | FetchFailure:
+        raw = answer.headers.raw
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        body = await self._body(answer, headers)
+        if isinstance(body, FetchFailure):
+            return FetchFailure(body.failure_class, body.reason, answer.status_code, self.url)
+        return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain))
+
+    async def _body(self, answer: httpx.Response, headers: Mapping[str, str]) -> bytes | FetchFailure:
+        coding = headers.get("content-encoding", "").strip().lower() or "identity"
+        inflater = Inflater(coding, self._limit)
+        try:
+            async for chunk in answer.stream:  # type: ignore[union-attr]  # as above
+                inflater.feed(chunk)
+                if inflater.failure is not None:
+                    break
+        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+            reason = f"the transfer stopped after {inflater.raw_bytes} bytes: {_words(error)}"
+            return FetchFailure(FailureClass.TRUNCATED, reason)
+        return inflater.finish()
+
+    def _redirected(self, answer: httpx.Response, parsed: httpx.URL) -> httpx.URL | FetchFailure:
+        """The next hop, when it is one we may take."""
+        location = _location(answer)
+        target = parsed.join(location)
+        text = str(target)
+        self._chain.append(self.url)
+        status = answer.status_code
+        if len(self._chain) > MAX_REDIRECTS:
+            what = "redirect loop after" if text in self._chain else "still redirecting after"
+            return self._end(FailureClass.REDIRECTED, f"{what} {MAX_REDIRECTS} hops, to {text[:500]}", status, text)
+        try:
+            on_site = within(self._site, text)
+        except ValueError as error:
+            return self._end(FailureClass.REDIRECTED, f"redirected to {text[:500]!r}: {error}", status, text)
+        if not on_site:
+            reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
+            return self._end(FailureClass.REDIRECTED, reason, status, text)
+        if self._permit is not None and (objection := self._permit(text)) is not None:
+            reason = f"redirected to {text[:500]}: {objection}"
+            return self._end(FailureClass.REDIRECTED, reason, status, text)
+        if "set-cookie" in answer.headers:
+            if self._cookies is None:
+                self._cookies = httpx.Cookies()
+            answer.request = httpx.Request("GET", parsed)
+            self._cookies.extract_cookies(answer)
+        if target.host != parsed.host or (parsed.scheme, target.scheme) == ("https", "http"):
+            self._headers = {
+                name: value for name, value in self._headers.items() if name.lower() not in _CREDENTIALS
+            }
+        self.url = text
+        return target
+
+    def _send_cookies(self, request: httpx.Request, parsed: httpx.URL) -> None:
+        # Which cookies belong to the site's own address is decided there, not at the port it is rehearsed at.
+        asked = httpx.Request("GET", parsed)
+        if self._cookies is not None:
+            self._cookies.set_cookie_header(asked)
+        both = [one.headers["cookie"] for one in (request, asked) if "cookie" in one.headers]
+        if both:
+            request.headers["cookie"] = "; ".join(both)
+
+    def _end(
+        self, failure_class: FailureClass, reason: str, status: int | None = None, final_url: str | None = None
+    ) -> FetchFailure:
+        return FetchFailure(failure_class, reason, status, final_url or self.url)
+
+
+def parse_connect_to(text: str) -> dict[str, tuple[str, int]]:
+    """The hosts and loopback ports of `www.shop.example=127.0.0.1:8801,…`; ValueError says which item is wrong.
+
+    >>> parse_connect_to("www.shop.example=127.0.0.1:8801")
+    {'www.shop.example': ('127.0.0.1', 8801)}
+    """
+    targets: dict[str, tuple[str, int]] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        host, _, place = item.partition("=")
+        address, _, port = place.strip().rpartition(":")
+        address_text = literal(address)
+        if not host.strip() or address_text is None or refused(address_text) != "loopback":
+            raise ValueError(f"{item!r}: expected host=127.0.0.1:port, with a loopback address")
+        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{item!r}: expected a port from 1 to 65535 after the last colon, got {port!r}")
+        targets[host.strip().lower()] = (address_text, int(port))
+    return targets
+
+
+@lru_cache(maxsize=1024)
+def _host(site: str) -> str:
+    return httpx.URL(site).host
+
+
+def _refusal(host: str, address: str) -> str:
+    return (
+        f"address {address} of host {host} is {refused(address)}; pages are fetched from public addresses only, "
+        "unless the site is declared by its IP address or with allow_private"
+    )
+
+
+def _location(answer: httpx.Response) -> str:
+    raw = next(value for name, value in answer.headers.raw if name.lower() == b"location")
+    try:
+        return raw.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1").strip()
+
+
+def _failure(error: Exception, url: str) -> FetchFailure:
+    causes = _causes(error)
+    for cause in causes:
+        if isinstance(cause, AddressRefused):
+            return FetchFailure(FailureClass.HTTP_OTHER, str(cause), final_url=url)
+        if type(cause).__name__ == "LineTooLong":
+            reason = f"a header is over {MAX_HEADER_LINE_BYTES} bytes"
+            return FetchFailure(FailureClass.TOO_LARGE, reason, final_url=url)
+    if any(isinstance(cause, (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError)) for cause in causes):
+        return FetchFailure(FailureClass.HTTP_OTHER, f"cannot be asked for: {_words(error)}", final_url=url)
+    return FetchFailure(FailureClass.TRANSPORT, _words(error), final_url=url)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in found:
+        found.append(following)
+        following = following.__cause__ or getattr(following, "os_error", None) or following.__context__
+    return found
+
+
+def _words(error: Exception) -> str:
+    cause = error.__cause__ or error
+    text = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {text[:300]}" if text else type(cause).__name__

@@ -1,0 +1,1 @@
+"""Postgres: functions that take a transaction and never commit."""

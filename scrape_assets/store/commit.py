@@ -1,0 +1,98 @@
+"""The group commit: many results in one transaction, each under its own fence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from scrape_assets.store import sql
+from scrape_assets.store.lease import Lease
+from scrape_assets.store.postgres import Transaction
+
+
+@dataclass(slots=True)
+class Result:
+    """How one attempt ended, ready for the database. `rows` is the JSON array of its observations."""
+
+    lease: Lease
+    origin: str
+    state: str
+    outcome: str
+    observed_at: datetime
+    extractor_version: str
+    rows: bytes | None = None
+    row_count: int | None = None
+    delay_seconds: float = 0.0
+    refund: int = 0
+    rate_limited: int = 0
+    task_class: str | None = None
+    http_status: int | None = None
+    page_state: str | None = None
+    failure_class: str | None = None
+    reason: str | None = None
+    final_url: str | None = None
+    content_type: str | None = None
+    artifact_sha256: str | None = None
+    pause_origin_seconds: float | None = None
+    body: bytes | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The result as the element of the one JSON parameter that all statements of a commit read."""
+        return {
+            "task_key": self.lease.task_key,
+            "lease_token": self.lease.lease_token,
+            "attempt_id": self.lease.attempt_id,
+            "state": self.state,
+            "outcome": self.outcome,
+            "delay_seconds": self.delay_seconds,
+            "refund": self.refund,
+            "rate_limited": self.rate_limited,
+            "task_class": self.task_class,
+            "row_count": self.row_count,
+            "http_status": self.http_status,
+            "page_state": self.page_state,
+            "failure_class": self.failure_class,
+            "reason": self.reason,
+            "final_url": self.final_url,
+            "content_type": self.content_type,
+            "artifact_sha256": self.artifact_sha256,
+            "extractor_version": self.extractor_version,
+            "observed_at": self.observed_at,
+            "rows": orjson.Fragment(self.rows) if self.rows is not None else None,
+        }
+
+
+def finish(
+    tx: Transaction, run_id: str, collection_window: str, results: Sequence[Result], artifacts: Sequence[Mapping[str, Any]]
+) -> set[UUID]:
+    """The keys whose fence held: their tasks moved, their attempts are closed, their rows and artifacts stored.
+
+    A result whose lease was lost is not among them and leaves nothing.
+    """
+    text = orjson.dumps([result.record() for result in results]).decode()
+    passed = {row.task_key for row in sql.many(tx, "finish_tasks", results=text)}
+    expected = sum(r.row_count or 0 for r in results if r.lease.task_key in passed)
+    if expected:
+        stored = sql.one(tx, "store_observations", results=text, collection_window=collection_window).stored
+        if stored < expected:
+            sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
+    kept = {r.artifact_sha256 for r in results if r.lease.task_key in passed}
+    if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
+        sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
+    # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
+    for result in sorted((r for r in results if r.pause_origin_seconds), key=lambda r: r.origin):
+        sql.execute(
+            tx, "pause_origin", origin=result.origin, seconds=result.pause_origin_seconds, reason=result.reason or "429"
+        )
+    return passed
+
+
+def closed(tx: Transaction, results: Sequence[Result]) -> set[UUID]:
+    """After a COMMIT whose answer was lost: the task keys whose attempt it did close."""
+    ids = {r.lease.attempt_id: r.lease.task_key for r in results}
+    return {ids[row.attempt_id] for row in sql.many(tx, "find_closed_attempts", attempt_ids=list(ids))}

@@ -1,0 +1,107 @@
+"""Leases: claim, heartbeat, reap. Only the database's clock moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import orjson
+
+from scrape_assets.store import sql
+from scrape_assets.store.postgres import Transaction
+
+
+class Lease(NamedTuple):
+    """The fence of one claim: every later write of this attempt must still match it."""
+
+    task_key: UUID
+    lease_token: int
+    attempt_id: UUID
+
+
+class Claim(NamedTuple):
+    """One leased task. `leased_at` is the database's time; `start_in_seconds` the origin's rate, counted from now."""
+
+    task_key: UUID
+    url: str
+    canonical_url: str
+    context: str
+    entity: str | None
+    page_type: str
+    attempt_id: UUID
+    lease_token: int
+    attempt_count: int
+    max_attempts: int
+    last_failure_class: str | None
+    rate_limited_count: int
+    generation: int
+    recovery_batch_id: UUID | None
+    leased_at: datetime
+    priority: int
+    start_in_seconds: float
+
+    @property
+    def lease(self) -> Lease:
+        """The fence alone."""
+        return Lease(self.task_key, self.lease_token, self.attempt_id)
+
+
+class Waiting(NamedTuple):
+    """What is left of a partition: is anything open, is any of it leased by anybody, seconds until the next may start."""
+
+    open: bool
+    leased: bool
+    due_in_seconds: float
+
+
+def claim(
+    tx: Transaction,
+    *,
+    run_id: str,
+    retailer: str,
+    origin: str,
+    manifest_hash: str,
+    worker_id: str,
+    wanted: int,
+    ahead_seconds: float,
+    lease_seconds: float,
+    deadline_seconds: float,
+) -> list[Claim]:
+    """Up to `wanted` due tasks of this origin, leased, as many as its rate lets start within `ahead_seconds`."""
+    rows = sql.many(
+        tx,
+        "claim",
+        run_id=run_id,
+        retailer=retailer,
+        origin=origin,
+        manifest_hash=manifest_hash,
+        worker_id=worker_id,
+        wanted=wanted,
+        ahead_seconds=ahead_seconds,
+        lease_seconds=lease_seconds,
+        deadline_seconds=deadline_seconds,
+    )
+    return [Claim(*row) for row in rows]
+
+
+def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:
+    """The keys whose lease is still mine and runs on; the others were lost."""
+    text = orjson.dumps([lease._asdict() for lease in leases]).decode()
+    return {row.task_key for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
+
+
+def reap(tx: Transaction) -> int:
+    """Expired leases are pending again, or quarantined when their budget is spent; returns how many."""
+    return len(sql.many(tx, "reap"))
+
+
+def waiting(tx: Transaction, run_id: str, retailer: str, origins: Sequence[str]) -> Waiting:
+    """What this partition still waits for."""
+    return Waiting(*sql.one(tx, "next_due", run_id=run_id, retailer=retailer, origins=list(origins)))
+
+
+def paused(tx: Transaction, origins: Sequence[str]) -> set[str]:
+    """Those of the origins that are paused now."""
+    return {row.origin for row in sql.many(tx, "paused_origins", origins=list(origins))}

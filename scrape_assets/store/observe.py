@@ -1,0 +1,62 @@
+"""What people and metadata ask of the store: counts, failures, invariants. Reads only."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from scrape_assets.store import sql
+from scrape_assets.store.artifacts import Place
+from scrape_assets.store.postgres import Transaction
+
+
+class Invariant(NamedTuple):
+    """One promise over live data: its name, its sentence, and the keys that break it."""
+
+    name: str
+    sentence: str
+    keys: list[str]
+
+
+def partition_counts(tx: Transaction, run_id: str) -> list[Any]:
+    """Tasks by state, attempts, rows and verdict of each retailer."""
+    return sql.many(tx, "partition_counts", run_id=run_id)
+
+
+def failure_counts(tx: Transaction, run_id: str) -> list[Any]:
+    """Attempts by retailer and failure class."""
+    return sql.many(tx, "failure_counts", run_id=run_id)
+
+
+def page_state_counts(tx: Transaction, run_id: str) -> list[Any]:
+    """Attempts by retailer and page state."""
+    return sql.many(tx, "page_state_counts", run_id=run_id)
+
+
+def failed_tasks(tx: Transaction, run_id: str, retailer: str | None, failure_class: str | None) -> list[Any]:
+    """Quarantined and gone tasks with their last attempt."""
+    return sql.many(tx, "failed_tasks", run_id=run_id, retailer=retailer, failure_class=failure_class)
+
+
+def attempts(tx: Transaction, run_id: str) -> int:
+    """Attempts ever made for the run."""
+    return int(sql.one(tx, "count_attempts", run_id=run_id).attempts)
+
+
+def artifact(tx: Transaction, run_id: str, sha256: str) -> Place | None:
+    """Where stored bytes lie."""
+    row = sql.maybe(tx, "get_artifact", run_id=run_id, sha256=sha256)
+    return Place(row.segment, row.segment_offset, row.length) if row else None
+
+
+def invariants(tx: Transaction) -> list[Invariant]:
+    """Every invariant, checked in one consistent, read-only view; the transaction must be a new one."""
+    tx.execute("set transaction isolation level repeatable read, read only")
+    return [
+        Invariant(
+            query.name.removeprefix("invariant_"),
+            query.description,
+            [row.key for row in sql.many(tx, query.name)],
+        )
+        for query in sql.queries().values()
+        if query.name.startswith("invariant_")
+    ]

@@ -1,0 +1,199 @@
+"""Connections, transactions and migrations: how the rest of `store` reaches Postgres."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+import psycopg
+from psycopg import sql as composed
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import namedtuple_row
+from psycopg.types.json import set_json_dumps, set_json_loads
+from psycopg_pool import ConnectionPool
+
+from scrape_assets import packaged
+from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
+
+set_json_loads(orjson.loads)
+set_json_dumps(orjson.dumps)
+
+MIGRATION_LOCK = 7_305_808_861_211
+"""The advisory lock that every migration run takes: any constant that nobody else uses in this database."""
+
+Transaction = psycopg.Connection[Any]
+Pool = ConnectionPool[psycopg.Connection[Any]]
+
+
+class DataRefused(Exception):
+    """Postgres or its driver refused the data itself (SQLSTATE class 22, 23 or 54): the page's fault, not the store's."""
+
+
+def connect(url: str, *, autocommit: bool = False) -> Transaction:
+    """An open connection with named-tuple rows; StoreUnreachable, with the reason, when there is none to be had."""
+    try:
+        return psycopg.connect(
+            url, autocommit=autocommit, row_factory=namedtuple_row, connect_timeout=10, application_name="scrape_assets"
+        )
+    except psycopg.OperationalError as error:
+        raise StoreUnreachable(f"cannot reach Postgres at {masked(url)}: {_first_line(error)}") from error
+
+
+@contextmanager
+def open_pool(url: str, *, size: int = 4) -> Iterator[Pool]:
+    """A pool of up to `size` connections, closed at the end; StoreUnreachable when the first cannot be opened."""
+    connect(url).close()  # its error names the reason; the pool's own says only that it waited
+    with ConnectionPool(
+        url,
+        min_size=1,
+        max_size=size,
+        kwargs={"row_factory": namedtuple_row, "application_name": "scrape_assets"},
+        check=ConnectionPool.check_connection,
+        timeout=30,
+        open=True,
+    ) as pool:
+        yield pool
+
+
+@contextmanager
+def transaction(pool: Pool) -> Iterator[Transaction]:
+    """One transaction: committed at the end, rolled back on an exception.
+
+    A refusal of the data becomes DataRefused, every fault of the store StoreUnreachable: the first may be
+    blamed on a page, the second never.
+    """
+    try:
+        with pool.connection() as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise translated(error) from error
+    except TimeoutError as error:
+        raise StoreUnreachable(f"no connection to Postgres within 30 s: {error}") from error
+
+
+def translated(error: psycopg.Error) -> Exception:
+    """The driver's error as ours, by its SQLSTATE class (protocol, Task)."""
+    state = (error.sqlstate or "")[:2]
+    if state in ("22", "23", "54") or (not state and isinstance(error, psycopg.DataError)):
+        return DataRefused(_first_line(error))
+    if state in ("08", "40", "53", "55", "57", "58") or not state:
+        return StoreUnreachable(f"Postgres: {_first_line(error)}")
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def masked(url: str) -> str:
+    """The URL without its password, fit for messages and logs."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "(a URL that cannot be parsed)"
+    where = parts.get("host") or "its default host"
+    port = f":{parts['port']}" if parts.get("port") else ""
+    return f"{where}{port}, database {parts.get('dbname') or 'default'}, user {parts.get('user') or 'default'}"
+
+
+def migrations() -> list[tuple[str, str, str]]:
+    """(name, text, SHA-256) of every migration, in order."""
+    files = sorted(packaged.path("sql").joinpath("migrations").glob("*.sql"))
+    return [(file.name, text := file.read_text(), hashlib.sha256(text.encode()).hexdigest()) for file in files]
+
+
+def migrate(owner_url: str, *, application_role: str | None = None) -> list[str]:
+    """All migrations are applied, each once, in one transaction; returns the names of those applied now.
+
+    Runs that start together wait for each other. A migration whose text changed after it was applied is refused.
+    The schemas `scrape` and `dagster` exist afterwards; `application_role`, when given, may use both.
+    """
+    with connect(owner_url) as tx:
+        try:
+            return _migrate(tx, application_role)
+        except psycopg.Error as error:
+            raise ScrapeAssetsError(f"migrating {masked(owner_url)} failed and left nothing: {_first_line(error)}") from error
+
+
+def _migrate(tx: Transaction, application_role: str | None) -> list[str]:
+    tx.execute("select pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+    tx.execute("create schema if not exists scrape")
+    tx.execute("create schema if not exists dagster")
+    tx.execute(
+        "create table if not exists scrape.migrations (name text primary key, sha256 text not null, "
+        "applied_at timestamptz not null default clock_timestamp())"
+    )
+    applied = {row.name: row.sha256 for row in tx.execute("select name, sha256 from scrape.migrations")}
+    done = []
+    for name, text, digest in migrations():
+        if name in applied:
+            if applied[name] != digest:
+                raise ScrapeAssetsError(
+                    f"sql/migrations/{name} differs from what was applied to {masked(tx.info.dsn)}: "
+                    "migrations only go forward; put the text back and add a new file"
+                )
+            continue
+        tx.execute(text.encode())
+        tx.execute("insert into scrape.migrations (name, sha256) values (%s, %s)", (name, digest))
+        done.append(name)
+    if unknown := sorted(set(applied) - {name for name, _, _ in migrations()}):
+        raise ScrapeAssetsError(
+            f"the database holds migration {unknown[-1]}, which this version does not know: use a newer scrape-assets"
+        )
+    if application_role:
+        role = composed.Identifier(application_role)
+        for grant in (
+            "grant usage on schema scrape to {role}",
+            "grant select, insert, update, delete on all tables in schema scrape to {role}",
+            "grant usage on all sequences in schema scrape to {role}",
+            "grant usage, create on schema dagster to {role}",
+        ):
+            tx.execute(composed.SQL(grant).format(role=role))
+    return done
+
+
+def ensure_migrated(url: str) -> None:
+    """Nothing to apply; else an error that names the command to run."""
+    with connect(url) as tx:
+        known = tx.execute("select to_regclass('scrape.migrations') is not null as known").fetchone()
+        applied = {row.name for row in tx.execute("select name from scrape.migrations")} if known and known.known else set()
+    missing = [name for name, _, _ in migrations() if name not in applied]
+    if missing:
+        raise ScrapeAssetsError(f"{masked(url)} lacks migration {missing[0]}: run `scrape-assets db migrate`")
+
+
+def create_database(owner_url: str, name: str) -> str:
+    """An empty database of that name beside this one; returns its owner URL."""
+    with connect(owner_url, autocommit=True) as connection:
+        connection.execute(composed.SQL("create database {}").format(composed.Identifier(name)))
+    return with_database(owner_url, name)
+
+
+def drop_database(owner_url: str, name: str) -> None:
+    """The database is gone, its clients with it."""
+    with connect(owner_url, autocommit=True) as connection:
+        connection.execute(composed.SQL("drop database if exists {} with (force)").format(composed.Identifier(name)))
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server and user, another database."""
+    return make_conninfo(url, dbname=name)
+
+
+def dagster_url(url: str) -> str:
+    """The same database for Dagster's storage: its own schema, and psycopg2 by name.
+
+    Without the driver's name SQLAlchemy may pick psycopg 3, under which Dagster's event notifications fail.
+    """
+    parts = conninfo_to_dict(url)
+    user = quote(str(parts.pop("user", "") or ""), safe="")
+    password = parts.pop("password", None)
+    login = f"{user}:{quote(str(password), safe='')}" if password else user
+    database = quote(str(parts.pop("dbname", "") or ""), safe="")
+    parts.pop("options", None)
+    query = urlencode({**parts, "options": "-csearch_path=dagster"}, quote_via=quote)
+    return f"postgresql+psycopg2://{login}{'@' if login else ''}/{database}?{query}"

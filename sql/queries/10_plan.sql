@@ -1,0 +1,98 @@
+-- name: open_run :maybe
+-- No row back means the run exists already, with the scope it was given then.
+insert into scrape.runs (run_id, dataset_id, collection_window, window_start, window_end)
+values (%(run_id)s, %(dataset_id)s, %(collection_window)s, %(window_start)s, %(window_end)s)
+on conflict do nothing
+returning run_id;
+
+-- name: get_run :maybe
+-- One run's identity and bounds.
+select run_id, dataset_id, collection_window, window_start, window_end
+  from scrape.runs
+ where run_id = %(run_id)s;
+
+-- name: open_partitions :none
+-- Freezes the run's scope: later retailers of the declaration are not in it.
+insert into scrape.run_partitions (run_id, retailer)
+select %(run_id)s, name
+  from unnest(%(retailers)s::text[]) as name
+on conflict do nothing;
+
+-- name: get_partitions :many
+-- The run's scope, with what is frozen of each retailer.
+select run_id, retailer, manifest, manifest_hash, extractor_version, page_sources, origins, planned_at, planned,
+       rejected, closing_at, paused_at, pause_reason
+  from scrape.run_partitions
+ where run_id = %(run_id)s
+ order by retailer;
+
+-- name: lock_partition :maybe
+-- Planning, closing, accepting and recovery take this lock; what they test, they test in a later statement.
+select retailer, manifest, manifest_hash, extractor_version, planned_at, planned, rejected
+  from scrape.run_partitions
+ where run_id = %(run_id)s and retailer = %(retailer)s
+   for update;
+
+-- name: create_planned_lines :none
+-- Takes the inventory of one retailer by COPY; gone with the transaction.
+create temporary table planned_lines (
+    task_key uuid, context text, page_type text, url text, canonical_url text, origin text, entity text, priority integer
+) on commit drop;
+
+-- name: copy_planned_lines :copy
+copy planned_lines (task_key, context, page_type, url, canonical_url, origin, entity, priority) from stdin;
+
+-- name: copy_inventory_rejections :copy
+copy scrape.inventory_rejections (run_id, retailer, line, content, reason) from stdin;
+
+-- name: insert_tasks :one
+-- transition: task - -> pending
+-- Planning again adds nothing: the keys are there.
+with inserted as (
+    insert into scrape.tasks (task_key, run_id, retailer, context, page_type, url, canonical_url, origin, entity,
+                              priority, max_attempts)
+    select task_key, %(run_id)s, %(retailer)s, context, page_type, url, canonical_url, origin, entity, priority,
+           %(max_attempts)s
+      from planned_lines
+    on conflict (task_key) do nothing
+    returning origin
+)
+select count(*) as planned, coalesce(array_agg(distinct origin), '{}') as origins
+  from inserted;
+
+-- name: freeze_partition :none
+update scrape.run_partitions
+   set manifest = %(manifest)s, manifest_hash = %(manifest_hash)s, extractor_version = %(extractor_version)s,
+       page_sources = %(page_sources)s, origins = %(origins)s, planned = %(planned)s, rejected = %(rejected)s,
+       planned_at = clock_timestamp()
+ where run_id = %(run_id)s and retailer = %(retailer)s;
+
+-- name: open_candidate :none
+-- transition: candidate - -> collecting
+insert into scrape.candidates (run_id, retailer, generation)
+values (%(run_id)s, %(retailer)s, 1)
+on conflict do nothing;
+
+-- name: declare_origins :none
+-- The declared rate is live: the newest declaration holds for all workers at once. A pause is left alone.
+insert into scrape.origins as o (origin, interval_seconds)
+select name, %(interval_seconds)s
+  from unnest(%(origins)s::text[]) as name
+ order by name
+on conflict (origin) do update set interval_seconds = excluded.interval_seconds
+ where o.interval_seconds <> excluded.interval_seconds;
+
+-- name: apply_max_attempts :none
+-- A live key: open tasks follow the declaration; one that has spent more already keeps one more try.
+update scrape.tasks
+   set max_attempts = greatest(%(max_attempts)s, attempt_count + 1)
+ where run_id = %(run_id)s and retailer = %(retailer)s
+   and state in ('pending', 'retry_wait')
+   and max_attempts <> greatest(%(max_attempts)s, attempt_count + 1);
+
+-- name: get_inventory_rejections :many
+select line, content, reason
+  from scrape.inventory_rejections
+ where run_id = %(run_id)s and retailer = %(retailer)s
+ order by line
+ limit %(at_most)s;

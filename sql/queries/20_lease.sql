@@ -1,0 +1,145 @@
+-- name: claim :many
+-- transition: task pending -> leased
+-- transition: task retry_wait -> leased
+-- Leases what may start within `ahead_seconds` under the origin's rate: each row says after how many seconds.
+-- Only this statement counts attempts; the attempt row is written here, so that a crash leaves a trace.
+with gate as materialized (
+    select o.interval_seconds,
+           greatest(o.next_start_at, clock_timestamp()) as first_start,
+           case when o.interval_seconds = 0 then %(wanted)s
+                else least(%(wanted)s, greatest(0, 1 + floor(
+                       (%(ahead_seconds)s - extract(epoch from greatest(o.next_start_at, clock_timestamp()) - clock_timestamp()))
+                       / o.interval_seconds)))
+           end::integer as allowed
+      from scrape.origins o
+      join scrape.run_partitions p on p.run_id = %(run_id)s and p.retailer = %(retailer)s
+     where o.origin = %(origin)s
+       and (o.paused_until is null or o.paused_until <= clock_timestamp())
+       and p.planned_at is not null and p.paused_at is null and p.closing_at is null
+       and p.manifest_hash = %(manifest_hash)s
+       for update of o
+), picked as materialized (
+    select t.task_key
+      from scrape.tasks t
+     where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.origin = %(origin)s
+       and t.state in ('pending', 'retry_wait')
+       and t.next_attempt_at <= (select clock_timestamp())
+       and t.attempt_count < t.max_attempts
+     order by t.priority desc, t.next_attempt_at
+     limit coalesce((select allowed from gate), 0)
+       for update of t skip locked
+), claimed as (
+    update scrape.tasks t
+       set state = 'leased', lease_owner = %(worker_id)s, lease_token = t.lease_token + 1,
+           attempt_count = t.attempt_count + 1, attempt_id = gen_random_uuid(),
+           lease_started_at = clock_timestamp(),
+           lease_until = clock_timestamp() + make_interval(secs => least(%(lease_seconds)s, %(deadline_seconds)s)),
+           deadline_at = clock_timestamp() + make_interval(secs => %(deadline_seconds)s)
+      from picked
+     where t.task_key = picked.task_key
+    returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
+              t.attempt_count, t.max_attempts, t.last_failure_class, t.rate_limited_count, t.generation,
+              t.recovery_batch_id, t.lease_started_at, t.priority
+), opened as (
+    insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
+                                 worker_id, started_at)
+    select attempt_id, task_key, %(run_id)s, %(retailer)s, lease_token, generation, recovery_batch_id, %(worker_id)s,
+           lease_started_at
+      from claimed
+), spent as (
+    update scrape.origins o
+       set next_start_at = gate.first_start + make_interval(secs => gate.interval_seconds * (select count(*) from claimed))
+      from gate
+     where o.origin = %(origin)s and gate.interval_seconds > 0 and exists (select 1 from claimed)
+)
+select claimed.*,
+       greatest(0, extract(epoch from gate.first_start - clock_timestamp())
+                   + gate.interval_seconds * (row_number() over (order by priority desc, task_key) - 1))::float8
+         as start_in_seconds
+  from claimed cross join gate;
+
+-- name: heartbeat :many
+-- transition: task leased -> leased
+-- Extends what is still mine, never past the task's own deadline; a key that does not come back was lost.
+with mine as materialized (
+    select * from json_to_recordset(%(leases)s::json) as m (task_key uuid, lease_token bigint, attempt_id uuid)
+), held as materialized (
+    select t.task_key
+      from scrape.tasks t join mine m using (task_key)
+     where t.state = 'leased' and t.lease_token = m.lease_token and t.attempt_id = m.attempt_id
+     order by t.task_key
+       for update of t
+)
+update scrape.tasks t
+   set lease_until = greatest(t.lease_until,
+                              least(clock_timestamp() + make_interval(secs => %(lease_seconds)s), t.deadline_at))
+  from held
+ where t.task_key = held.task_key
+returning t.task_key;
+
+-- name: reap :many
+-- transition: task leased -> pending
+-- transition: task leased -> quarantined
+-- The only reclaim of an expired lease. A page that spent its budget killing workers ends here.
+with expired as materialized (
+    select t.task_key
+      from scrape.tasks t
+     where t.state = 'leased' and t.lease_until < (select clock_timestamp())
+     order by t.task_key
+     limit 1000
+       for update of t skip locked
+), moved as (
+    update scrape.tasks t
+       set state = case when t.attempt_count < t.max_attempts then 'pending' else 'quarantined' end,
+           last_failure_class = case when t.attempt_count < t.max_attempts then t.last_failure_class else 'lease_exhausted' end,
+           next_attempt_at = clock_timestamp(),
+           lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
+      from expired
+     where t.task_key = expired.task_key
+    returning t.task_key, t.attempt_id, t.state
+), closed as (
+    update scrape.attempts a
+       set outcome = 'lease_expired', finished_at = clock_timestamp(),
+           reason = 'the lease ran out: its worker stopped, or the page outlived it'
+      from moved
+     where a.attempt_id = moved.attempt_id and a.outcome = 'running'
+)
+select task_key, state from moved;
+
+-- name: pause_origin :none
+-- No worker starts another request to this origin before then; a longer pause is never shortened.
+update scrape.origins
+   set paused_until = greatest(coalesce(paused_until, clock_timestamp()),
+                               clock_timestamp() + make_interval(secs => %(seconds)s)),
+       pause_reason = %(reason)s
+ where origin = %(origin)s;
+
+-- name: next_due :one
+-- Is anything of this partition still open, is any of it leased, and in how many seconds may the next start?
+-- While something is due the origins alone decide; only when all of it waits are the waiting times read.
+select exists (select 1 from scrape.tasks t
+                where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+                  and t.state in ('pending', 'retry_wait', 'leased')) as open,
+       exists (select 1 from scrape.tasks t
+                where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.state = 'leased') as leased,
+       coalesce((
+           select min(greatest(0, extract(epoch from
+                      greatest(o.next_start_at, coalesce(o.paused_until, o.next_start_at), due.at) - clock_timestamp())))
+             from scrape.origins o
+            cross join lateral (
+                  select case when exists (select 1 from scrape.tasks t
+                                            where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+                                              and t.origin = o.origin and t.state in ('pending', 'retry_wait')
+                                              and t.next_attempt_at <= (select clock_timestamp()))
+                              then clock_timestamp()
+                              else (select min(t.next_attempt_at) from scrape.tasks t
+                                     where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+                                       and t.origin = o.origin and t.state in ('pending', 'retry_wait'))
+                         end as at) due
+            where o.origin = any(%(origins)s) and due.at is not null), 1)::float8 as due_in_seconds;
+
+-- name: paused_origins :many
+-- Which of these origins are paused now, so that leases on them that have not started are given back.
+select origin
+  from scrape.origins
+ where origin = any(%(origins)s) and paused_until > clock_timestamp();

@@ -1,0 +1,121 @@
+-- name: finish_tasks :many
+-- transition: task leased -> committed
+-- transition: task leased -> retry_wait
+-- transition: task leased -> quarantined
+-- transition: task leased -> gone
+-- transition: task leased -> pending
+-- The fence of a whole group: a task whose lease was lost does not come back, and none of its rows are written.
+-- Failures and releases pass the same fence as successes.
+with result as materialized (
+    select * from json_to_recordset(%(results)s::json) as r (
+        task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
+        refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
+        failure_class text, reason text, final_url text, content_type text, artifact_sha256 text,
+        extractor_version text)
+), held as materialized (
+    select t.task_key
+      from scrape.tasks t join result r using (task_key)
+     where t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id
+     order by t.task_key
+       for update of t
+), moved as (
+    update scrape.tasks t
+       set state = case when r.state = 'pending' and t.attempt_count - r.refund >= t.max_attempts
+                        then 'quarantined' else r.state end,
+           attempt_count = t.attempt_count - r.refund,
+           release_count = t.release_count + r.refund,
+           rate_limited_count = t.rate_limited_count + r.rate_limited,
+           last_failure_class = case when r.state = 'committed' then t.last_failure_class
+                                     else coalesce(r.task_class, t.last_failure_class) end,
+           rows_committed = r.row_count,
+           next_attempt_at = clock_timestamp() + make_interval(secs => r.delay_seconds),
+           lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
+      from result r join held using (task_key)
+     where t.task_key = r.task_key
+    returning t.task_key
+), closed as (
+    update scrape.attempts a
+       set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
+           page_state = r.page_state, failure_class = r.failure_class, reason = r.reason, final_url = r.final_url,
+           content_type = r.content_type, artifact_sha256 = r.artifact_sha256, extractor_version = r.extractor_version
+      from result r join moved using (task_key)
+     where a.attempt_id = r.attempt_id
+)
+select task_key from moved;
+
+-- name: store_observations :one
+-- Rows of the tasks that passed the fence in this transaction, locked in key order. Of two tasks with one
+-- observation_key the newer observation stays; the other is kept as a collision.
+with result as materialized (
+    select * from json_to_recordset(%(results)s::json) as r (
+        task_key uuid, lease_token bigint, attempt_id uuid, observed_at timestamptz, rows json, extractor_version text)
+), mine as (
+    select distinct on (o.observation_key)
+           o.observation_key, t.run_id, t.retailer, t.context, o.entity_key, t.task_key, t.attempt_id, t.generation,
+           t.lease_token, r.observed_at, o.payload, o.payload_hash, o.sources, r.extractor_version
+      from result r
+      join scrape.tasks t on t.task_key = r.task_key and t.attempt_id = r.attempt_id
+                         and t.lease_token = r.lease_token and t.state = 'committed'
+     cross join lateral json_to_recordset(r.rows) as o (
+           observation_key uuid, entity_key text, payload jsonb, payload_hash text, sources jsonb)
+     where r.rows is not null
+     order by o.observation_key, r.observed_at desc, t.generation desc, t.lease_token desc, t.task_key desc
+), stored as (
+    insert into scrape.observations as o (
+           observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
+           generation, lease_token, observed_at, payload, payload_hash, sources, extractor_version)
+    select observation_key, run_id, retailer, context, entity_key, %(collection_window)s, task_key, attempt_id,
+           generation, lease_token, observed_at, payload, payload_hash, sources, extractor_version
+      from mine
+     order by observation_key
+    on conflict (observation_key) do update
+       set run_id = excluded.run_id, retailer = excluded.retailer, context = excluded.context,
+           entity_key = excluded.entity_key, source_task_key = excluded.source_task_key,
+           attempt_id = excluded.attempt_id, generation = excluded.generation, lease_token = excluded.lease_token,
+           validation_state = 'valid', observed_at = excluded.observed_at, payload = excluded.payload,
+           payload_hash = excluded.payload_hash, sources = excluded.sources,
+           extractor_version = excluded.extractor_version
+     where o.validation_state = 'reverted'
+        or o.source_task_key = excluded.source_task_key
+        or (excluded.observed_at, excluded.generation, excluded.lease_token, excluded.source_task_key)
+           > (o.observed_at, o.generation, o.lease_token, o.source_task_key)
+    returning 1
+)
+select count(*) as stored from stored;
+
+-- name: keep_lost_observations :none
+-- Rows of this group that did not win their observation_key, kept as collisions.
+with result as materialized (
+    select * from json_to_recordset(%(results)s::json) as r (
+        task_key uuid, lease_token bigint, attempt_id uuid, observed_at timestamptz, rows json, extractor_version text)
+)
+insert into scrape.observation_collisions (
+       observation_key, source_task_key, run_id, retailer, context, entity_key, collection_window, attempt_id,
+       generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version)
+select o.observation_key, t.task_key, t.run_id, t.retailer, t.context, o.entity_key, %(collection_window)s,
+       t.attempt_id, t.generation, t.lease_token, 'valid', r.observed_at, o.payload, o.payload_hash, o.sources,
+       r.extractor_version
+  from result r
+  join scrape.tasks t on t.task_key = r.task_key and t.attempt_id = r.attempt_id
+                     and t.lease_token = r.lease_token and t.state = 'committed'
+ cross join lateral json_to_recordset(r.rows) as o (
+       observation_key uuid, entity_key text, payload jsonb, payload_hash text, sources jsonb)
+  join scrape.observations c on c.observation_key = o.observation_key and c.source_task_key <> t.task_key
+ where r.rows is not null
+ order by o.observation_key
+on conflict (observation_key, source_task_key) do nothing;
+
+-- name: store_artifacts :none
+-- Where the synced bytes lie; the same bytes stored twice in a run point to the first place.
+insert into scrape.artifacts (run_id, sha256, retailer, segment, segment_offset, length, body_bytes)
+select %(run_id)s, a.sha256, a.retailer, a.segment, a.segment_offset, a.length, a.body_bytes
+  from json_to_recordset(%(artifacts)s::json) as a (
+       sha256 text, retailer text, segment text, segment_offset bigint, length bigint, body_bytes bigint)
+ order by a.sha256
+on conflict do nothing;
+
+-- name: find_closed_attempts :many
+-- After a COMMIT whose answer was lost: which of these attempts did it close.
+select attempt_id
+  from scrape.attempts
+ where attempt_id = any(%(attempt_ids)s::uuid[]) and outcome <> 'running' and outcome <> 'lease_expired';

@@ -1,0 +1,87 @@
+-- name: partition_counts :many
+-- Per retailer of one run: tasks by state, attempts, rows, pause; what `status` and the Dagster metadata show.
+select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_reason, p.extractor_version,
+       coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
+       coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
+       coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
+       coalesce(o.observations, 0) as observations, c.generation, c.state as candidate_state, c.verdict
+  from scrape.run_partitions p
+  left join lateral (
+       select count(*) filter (where state = 'pending') as pending,
+              count(*) filter (where state = 'retry_wait') as retry_wait,
+              count(*) filter (where state = 'leased') as leased,
+              count(*) filter (where state = 'committed') as committed,
+              count(*) filter (where state = 'quarantined') as quarantined,
+              count(*) filter (where state = 'gone') as gone
+         from scrape.tasks t where t.run_id = p.run_id and t.retailer = p.retailer) t on true
+  left join lateral (
+       select count(*) as attempts, extract(epoch from max(finished_at) - min(started_at)) as seconds
+         from scrape.attempts a where a.run_id = p.run_id and a.retailer = p.retailer) a on true
+  left join lateral (
+       select count(*) as observations
+         from scrape.observations o
+        where o.run_id = p.run_id and o.retailer = p.retailer and o.validation_state = 'valid') o on true
+  left join lateral (
+       select generation, state, verdict
+         from scrape.candidates c
+        where c.run_id = p.run_id and c.retailer = p.retailer
+        order by generation desc limit 1) c on true
+ where p.run_id = %(run_id)s
+ order by p.retailer;
+
+-- name: failure_counts :many
+-- Attempts of one run by retailer and class, those that were retried with success included.
+select retailer, failure_class, count(*) as attempts, count(distinct task_key) as tasks
+  from scrape.attempts
+ where run_id = %(run_id)s and failure_class is not null
+ group by retailer, failure_class
+ order by retailer, attempts desc, failure_class;
+
+-- name: page_state_counts :many
+select retailer, page_state, count(*) as attempts
+  from scrape.attempts
+ where run_id = %(run_id)s and page_state is not null
+ group by retailer, page_state
+ order by retailer, page_state;
+
+-- name: failed_tasks :many
+-- What ended quarantined or gone, with its last attempt; the list to act on.
+select t.retailer, t.url, t.state, t.last_failure_class, t.attempt_count, a.http_status, a.page_state,
+       a.failure_class, a.reason, a.final_url, a.artifact_sha256, t.task_key, t.entity, t.page_type, t.context, t.priority
+  from scrape.tasks t
+  left join scrape.attempts a on a.attempt_id = t.attempt_id
+ where t.run_id = %(run_id)s and t.state in ('quarantined', 'gone')
+   and (%(retailer)s::text is null or t.retailer = %(retailer)s)
+   and (%(failure_class)s::text is null or t.last_failure_class = %(failure_class)s or a.failure_class = %(failure_class)s)
+ order by t.retailer, t.last_failure_class, t.url;
+
+-- name: list_runs :many
+-- Every run of a dataset, newest window first, with the version that stands.
+select r.run_id, r.collection_window, r.window_start, r.window_end, r.created_at,
+       (select max(d.dataset_version) from scrape.dataset_candidates d
+         where d.run_id = r.run_id and d.state = 'published') as dataset_version
+  from scrape.runs r
+ where r.dataset_id = %(dataset_id)s
+ order by r.window_start desc
+ limit %(at_most)s;
+
+-- name: open_work :many
+-- Partitions with open tasks, for a worker that is told no window: oldest window first.
+select p.run_id, p.retailer, p.manifest_hash, r.dataset_id, r.collection_window
+  from scrape.run_partitions p
+  join scrape.runs r using (run_id)
+ where p.planned_at is not null and p.paused_at is null and p.closing_at is null
+   and (%(dataset_id)s::text is null or r.dataset_id = %(dataset_id)s)
+   and exists (select 1 from scrape.tasks t
+                where t.run_id = p.run_id and t.retailer = p.retailer
+                  and t.state in ('pending', 'retry_wait', 'leased'))
+ order by r.window_start, p.retailer;
+
+-- name: count_attempts :one
+select count(*) as attempts from scrape.attempts where run_id = %(run_id)s;
+
+-- name: get_artifact :maybe
+-- Where the bytes of one attempt lie.
+select segment, segment_offset, length, body_bytes
+  from scrape.artifacts
+ where run_id = %(run_id)s and sha256 = %(sha256)s;
