@@ -1,8 +1,8 @@
-"""The shop's pages as text: one template a retailer, each with the price written where its kind of site writes it.
+"""The shop's pages as text: one template a retailer, with the price where its kind of site writes it.
 
-fjordgear says everything in JSON-LD, casamoda in microdata, papelaria only in class names. Struck-through prices,
-shipping costs, instalments and neighbours' prices stand around the real one, because real pages have them.
-A `broken` template is a redesign: it looks the same to a person, and the price is no longer where it was.
+fjordgear says everything in JSON-LD, casamoda in microdata, papelaria only in class names. Struck-through
+prices, shipping costs, instalments and neighbours' prices stand around the real one, because real pages have
+them. A `broken` template is a redesign: it looks the same to a person, and the price is not where it was.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ LOGIN_PATHS = {"fjordgear": "/login", "casamoda": "/es/acceso", "papelaria": "/e
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#222;background:#faf9f7}
-header{background:ACCENT;color:#fff;padding:1rem 2rem}header a{color:#fff;text-decoration:none;font-size:1.4rem}
-main{max-width:60rem;margin:2rem auto;padding:0 2rem}footer{max-width:60rem;margin:3rem auto;padding:0 2rem;color:#777}
-.card,.oferta,.book{background:#fff;border:1px solid #e3e0da;border-radius:8px;padding:1.2rem 1.5rem;margin:0 0 1rem}
+header{background:ACCENT;color:#fff;padding:1rem 2rem}
+header a{color:#fff;text-decoration:none;font-size:1.4rem}
+main{max-width:60rem;margin:2rem auto;padding:0 2rem}
+footer{max-width:60rem;margin:3rem auto;padding:0 2rem;color:#777}
+.card,.oferta,.book{background:#fff;border:1px solid #e3e0da;border-radius:8px;
+padding:1.2rem 1.5rem;margin:0 0 1rem}
 .big{font-size:1.6rem;color:ACCENT}del{color:#888}small{color:#777}li{margin:.2rem 0}
 """
 _AVAILABILITY = {"in_stock": "InStock", "out_of_stock": "OutOfStock", "preorder": "PreOrder"}
@@ -69,7 +72,7 @@ def shell(
 
 
 def page(page: Page, *, broken: bool = False) -> str:
-    """The page as it looks when nothing transient is in the way; `broken` after its template was redesigned."""
+    """The page when nothing transient is in the way; `broken`: after its template was redesigned."""
     match page.fault:
         case Fault.CONSENT:
             return consent(page.retailer)
@@ -110,7 +113,7 @@ def _was(offer: Offer, text: str, css: str) -> str:
 def _gear(page: Page, *, broken: bool) -> str:
     (offer,) = page.offers
     amount = f"{offer.price:.2f}"
-    # Sites write the same number as text, as a JSON number, and with the thousands separator of the visible price.
+    # Sites write one number as text, as a JSON number, or with the thousands separator of the visible price.
     written = (amount, float(offer.price), f"{offer.price:,.2f}")[page.number % 3]
     product = {
         "@type": "Product",
@@ -212,10 +215,12 @@ def _stationery(page: Page, *, broken: bool) -> str:
 def _row(offer: Offer, *, broken: bool) -> str:
     was = _was(offer, european(offer.list_price or Decimal(0)), "antes")
     css = "valor" if broken else "preco"
+    stock = _STOCK_TEXT["pt"][offer.availability]
     return f"""<div class="oferta">
 <h2 class="nome"><a href="{offer.path}">{html.escape(offer.name)}</a></h2>
-<p>{was}<span class="{css} big">{european(offer.price)}</span> <small class="iva">IVA {european(offer.price / 5)} incl.</small></p>
-<p class="disponibilidade" data-stock="{_AVAILABILITY[offer.availability]}">{_STOCK_TEXT["pt"][offer.availability]}</p>
+<p>{was}<span class="{css} big">{european(offer.price)}</span>
+<small class="iva">IVA {european(offer.price / 5)} incl.</small></p>
+<p class="disponibilidade" data-stock="{_AVAILABILITY[offer.availability]}">{stock}</p>
 <button data-ref="{offer.sku}">Comprar</button>
 </div>"""
 
@@ -237,7 +242,7 @@ def _mess(text: str) -> str:
 
 
 def _defective(page: Page) -> str:
-    """A page that answers 200 without its facts: structured data cut short, a price that is none, a missing part."""
+    """A page that answers 200 without its facts: data cut short, a price that is none, a missing part."""
     text = _sound(page, broken=False)
     match page.retailer:
         case "fjordgear":
@@ -246,18 +251,17 @@ def _defective(page: Page) -> str:
         case "casamoda":
             start = text.index('<span class="big" itemprop="price"')
             end = text.index("</span>", start)
-            return text[:start] + '<span class="big" itemprop="price" content="NaN">consultar' + text[end:]
+            text = text[:start] + '<span class="big" itemprop="price" content="NaN">consultar' + text[end:]
+            # Nor whether it can be had: a sold-out product without a price would be a fact, not a fault.
+            return text.replace('<link itemprop="availability"', '<link rel="estado"')
         case _:
             start, end = text.index('<section class="lista">'), text.index("</section>")
-            return (
-                text[:start]
-                + "<!-- componente 'lista' indisponível -->\n<p>Ocorreu um erro.</p>"
-                + text[end + 10 :]
-            )
+            instead = "<!-- componente 'lista' indisponível -->\n<p>Ocorreu um erro.</p>"
+            return text[:start] + instead + text[end + len("</section>") :]
 
 
 def consent(retailer: str) -> str:
-    """What a site shows to a visitor who has not agreed to its cookies: 200, and nothing that was asked for."""
+    """What a site shows to a visitor who has not agreed to its cookies: 200, and nothing else."""
     if BRANDS[retailer][2] == "es":
         title, ask = (
             "Antes de continuar",

@@ -50,6 +50,12 @@ def deliver(pool: Pool, dataset: Dataset, *, jitter: float) -> list[Delivered]:
         done.append(_send(pool, dataset, sending, jitter))
 
 
+def count_due(pool: Pool, dataset: Dataset) -> int:
+    """How many deliveries `deliver` would see to now."""
+    with postgres.transaction(pool) as tx:
+        return outbox.count_due(tx, dataset.dataset, sorted(dataset.publish.to))
+
+
 def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> None:
     """What a stopped sender left behind is asked for at the destination, then delivered or unsent."""
     with postgres.transaction(pool) as tx:

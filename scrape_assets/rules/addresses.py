@@ -51,7 +51,7 @@ def refused(address: str) -> str | None:
 
 
 def literal(host: str) -> str | None:
-    """The address a host is written as, in canonical form; None for a name. Brackets around IPv6 are optional.
+    """The address a host is written as, in canonical form; None for a name. IPv6 may have brackets.
 
     >>> literal("127.0.0.1"), literal("[::1]"), literal("0x7f.1"), literal("shop.example")
     ('127.0.0.1', '::1', None, None)

@@ -6,7 +6,6 @@ import re
 from functools import cache
 
 from babel.core import get_global
-from babel.numbers import get_currency_precision
 
 _SIGNS = {
     "€": "EUR", "£": "GBP", "zł": "PLN", "Kč": "CZK", "₽": "RUB", "руб": "RUB", "₹": "INR", "₩": "KRW", "₪": "ILS",
@@ -32,6 +31,8 @@ _SHARED_SIGNS = {
     "Rs": frozenset(("INR", "PKR", "LKR", "NPR", "MUR", "SCR")),
     "₨": frozenset(("INR", "PKR", "LKR", "NPR", "MUR", "SCR")),
 }
+WITHOUT_DECIMALS = frozenset("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split())
+"""ISO 4217 currencies with no minor unit: `1.299` of them can only be 1299."""
 # Codes that are also words in capitals: alone in a text they prove nothing.
 _WORDS = frozenset("ALL BAM COP CUP GEL LAK MOP PEN RON SOS TOP TRY".split())
 
@@ -43,12 +44,6 @@ def live_codes() -> frozenset[str]:
     return frozenset(
         code for history in tenders.values() for code, _, until, tender in history if tender and until is None
     )
-
-
-@cache
-def precision(code: str) -> int:
-    """How many decimals the currency has: 2 for EUR, 0 for JPY."""
-    return get_currency_precision(code)
 
 
 @cache

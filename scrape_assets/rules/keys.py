@@ -20,9 +20,20 @@ ENTITY_KEY_BYTES = 512
 """A longer entity key is replaced by its hash (protocol, Identity)."""
 
 
+PLAIN_EXPONENT = 1000
+"""A number of more digits than this is hostile: written out, `1e999999999` would fill the memory."""
+
+
 def encode(parts: Sequence[str]) -> bytes:
-    """The parts as one unambiguous byte string, Unicode in form NFC."""
-    return orjson.dumps([unicodedata.normalize("NFC", part) for part in parts])
+    """The parts as one unambiguous byte string, Unicode in form NFC; ValueError for text that no encoding has."""
+    return _dumps([unicodedata.normalize("NFC", part) for part in parts])
+
+
+def _dumps(value: Any, option: int = 0) -> bytes:
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the value has no JSON form: {error}") from error
 
 
 def _uuid(kind: bytes, parts: Sequence[str]) -> UUID:
@@ -45,7 +56,8 @@ def entity_key(retailer: str, parts: Sequence[str]) -> str:
     """The real thing behind a row: the retailer and the source's own ids, readable; hashed when over 512 bytes."""
     encoded = encode((retailer, *parts))
     if len(encoded) > ENTITY_KEY_BYTES:
-        encoded = encode((retailer, "#" + hashlib.blake2b(encoded, digest_size=16).hexdigest()))
+        # An object where ids stand: no id of a source, however chosen, can spell another one's hash.
+        encoded = _dumps([retailer, {"blake2b": hashlib.blake2b(encoded, digest_size=16).hexdigest()}])
     return encoded.decode()
 
 
@@ -57,17 +69,29 @@ def observation_key(dataset_id: str, entity: str, context: str, collection_windo
 def plain(number: Decimal) -> str:
     """The number as a plain decimal string, trailing zeros dropped: 10.0 and 10.00 are both `10`.
 
+    Exact at any length. ValueError for NaN, infinity and numbers of absurd size.
+
     >>> plain(Decimal("10.00")), plain(Decimal("1E+2")), plain(Decimal("0.50")), plain(Decimal("-0.0"))
     ('10', '100', '0.5', '0')
     """
-    text = format(number.normalize(), "f")
-    return "0" if text == "-0" else text
+    if not number.is_finite() or (number and abs(number.adjusted()) > PLAIN_EXPONENT):
+        raise ValueError("the number is not finite, or too large or small to be written out")
+    if not number:
+        return "0"
+    # Not Decimal.normalize(), which rounds to the context's 28 digits.
+    text = format(number, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _canonical(value: Any) -> Any:
     match value:
         case Decimal():
             return plain(value)
+        case bool() | None:
+            return value
+        case int() | float():
+            # As jsonb gives it back: 1e16 becomes an integer there, and -0.0 loses its sign.
+            return orjson.Fragment(plain(Decimal(repr(value))))
         case str():
             return unicodedata.normalize("NFC", value)
         case Mapping():
@@ -80,7 +104,7 @@ def _canonical(value: Any) -> Any:
 
 def payload_hash(payload: Mapping[str, Any]) -> str:
     """32 hex digits over the canonical payload: equal values hash equally before and after storage, on any machine."""
-    text = orjson.dumps(_canonical(payload), option=orjson.OPT_SORT_KEYS)
+    text = _dumps(_canonical(payload), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from scrape_assets.rules.currency import precision, signs_in
+from scrape_assets.rules.currency import WITHOUT_DECIMALS, signs_in
 
 DecimalSeparator = Literal[",", "."]
 MAX_TEXT = 200
@@ -81,7 +81,11 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
     if _INSTALMENT.search(folded):
         return Refusal(f"ambiguous price {shown}: an instalment, not a price", True)
     number = _one_number(folded, shown, "price", decimal, currency)
-    return number if isinstance(number, Refusal) else Money(number, currency)
+    if isinstance(number, Refusal):
+        return number
+    if currency in WITHOUT_DECIMALS and number != number.to_integral_value():
+        return Refusal(f"ambiguous price {shown}: {currency} has no decimals", True)
+    return Money(number, currency)
 
 
 def parse_number(text: str, *, decimal: DecimalSeparator | None = None, whole: bool = False) -> Decimal | Refusal:
@@ -178,7 +182,7 @@ def _read(token: str, decimal: DecimalSeparator | None, currency: str | None, wh
         point = _is_point(digits, separators, decimal)
         if point and len(fraction) == 3 and len(separators) == 1 and decimal is None and len(digits[0]) <= 3:
             if digits[0] != "0":
-                if not whole and (currency is None or precision(currency) != 0):
+                if not whole and currency not in WITHOUT_DECIMALS:
                     return Refusal(f"{token!r} is {''.join(digits)} or {digits[0]}.{fraction}; declare decimal")
                 point = False
     groups = digits[:-1] if point else digits

@@ -61,7 +61,7 @@ def retry_after(value: str | None, response_date: str | None, now: datetime) -> 
     found: list[float] = []
     for part in [value] if "," not in value or re.search(r"[A-Za-z]", value) else value.split(","):
         text = part.strip()
-        if re.fullmatch(r"[0-9]{1,15}", text):
+        if re.fullmatch(r"[0-9]+", text):
             found.append(float(text))
         elif (until := _http_date(text)) is not None:
             found.append((until - (_http_date(response_date) or now)).total_seconds())
@@ -119,7 +119,7 @@ def decide(
             retry = True
         case FailureClass.ACCESS_REFUSED | FailureClass.EXTRACTOR_CRASHED:
             # A first one may be chance; the second on the same task is a fact.
-            retry = previous is not failure
+            retry = previous != failure
         case (
             FailureClass.LOGIN
             | FailureClass.CHALLENGE

@@ -6,11 +6,67 @@ the `extract` block of the frozen manifest that extraction processes work from.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import re
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from parsel import Selector
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
+from scrape_assets.rules.currency import live_codes
 
 FieldType = Literal["text", "money", "decimal", "int", "datetime", "url", "list"]
+
+
+@cache
+def _css(selector: str) -> str:
+    if re.search(r"::(text|attr)\b", selector):
+        raise ValueError(f"css {selector!r}: text is read as it is; for an attribute write attr: beside css")
+    try:
+        LexborHTMLParser("<p></p>").css(selector)
+    except SelectolaxError as error:
+        raise ValueError(f"{selector!r} is not a CSS selector") from error
+    return selector
+
+
+@cache
+def _xpath(expression: str) -> str:
+    try:
+        Selector(text="<p></p>").xpath(expression)
+    except ValueError as error:
+        raise ValueError(f"{expression!r} is not an XPath: {error}") from error
+    return expression
+
+
+@cache
+def _pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    return pattern
+
+
+def _currency(code: str) -> str:
+    if code not in live_codes():
+        near = get_close_matches(code.upper(), sorted(live_codes()), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{code!r} is not a current ISO 4217 code, as EUR{hint}")
+    return code
+
+
+def _page_object(reference: str) -> str:
+    if not re.fullmatch(r"pages\.py:[A-Za-z_]\w*", reference):
+        raise ValueError(f"{reference!r} names no page object; expected pages.py:Name")
+    return reference
+
+
+CssSelector = Annotated[str, AfterValidator(_css)]
+XPath = Annotated[str, AfterValidator(_xpath)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Currency = Annotated[str, AfterValidator(_currency)]
 
 
 class FieldRule(BaseModel):
@@ -18,12 +74,12 @@ class FieldRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    css: str | None = None
-    xpath: str | None = None
+    css: CssSelector | None = None
+    xpath: XPath | None = None
     attr: str | None = Field(default=None, description="read this attribute instead of the text")
-    match: str | None = Field(default=None, description="regular expression; its first group, else the whole match")
+    match: Pattern | None = Field(default=None, description="regular expression; its first group, else the whole match")
     type: FieldType = "text"
-    money: str | None = Field(default=None, description="ISO 4217 code of the amount")
+    money: Currency | None = Field(default=None, description="ISO 4217 code of the amount")
     decimal: Literal[",", "."] | None = Field(default=None, description="the decimal separator the site uses")
     format: str | None = Field(default=None, description="strptime format of a datetime; ISO 8601 without one")
     optional: bool = False
@@ -31,7 +87,11 @@ class FieldRule(BaseModel):
     @model_validator(mode="after")
     def _one_selector(self) -> Self:
         if (self.css is None) == (self.xpath is None):
-            raise ValueError("give exactly one of css and xpath")
+            raise ValueError("expected exactly one of css and xpath")
+        if self.money is not None and self.type not in ("text", "money"):
+            raise ValueError(f"money is given, but type is {self.type}; expected one of the two")
+        if self.format is not None and self.type != "datetime":
+            raise ValueError("format is for type: datetime only")
         return self
 
     @property
@@ -45,17 +105,25 @@ class PageRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    expect: str | None = Field(default=None, description="CSS selector that only the right page has")
-    rows: str | None = Field(default=None, description="CSS selector of the rows, where a page holds many")
+    expect: CssSelector | None = Field(default=None, description="CSS selector that only the right page has")
+    rows: CssSelector | None = Field(default=None, description="CSS selector of the rows, where a page holds many")
     fields: dict[str, FieldRule] = Field(default_factory=dict)
-    page_object: str | None = Field(default=None, description="pages.py:Name in the dataset's folder")
-    removed: str | None = Field(default=None, description="CSS selector of the site's own 'no longer sold' sign")
-    money: str | None = Field(default=None, description="currency where the page does not name one")
+    page_object: Annotated[str, AfterValidator(_page_object)] | None = Field(default=None, description="pages.py:Name in the dataset's folder")
+    removed: CssSelector | None = Field(default=None, description="CSS selector of the site's own 'no longer sold' sign")
+    money: Currency | None = Field(default=None, description="currency where the page does not name one")
     decimal: Literal[",", "."] | None = Field(default=None, description="decimal separator where the text is unclear")
-    empty: str | None = Field(default=None, description="CSS selector of a listing's 'no results' sign")
+    empty: CssSelector | None = Field(default=None, description="CSS selector of a listing's 'no results' sign")
     duplicates: Literal["first", "last", "refuse"] | None = Field(
         default=None, description="two contradicting rows of one entity on one page; refuse, but first where rows is set"
     )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.page_object is not None and (self.fields or self.rows):
+            raise ValueError("expected either fields and rows or a page_object, which gives its rows itself")
+        if self.rows is not None and not self.fields:
+            raise ValueError("rows is given without fields; expected the fields of a row")
+        return self
 
 
 class ExtractRule(BaseModel):

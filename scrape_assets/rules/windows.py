@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from croniter import CroniterBadCronError, croniter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 DAY_FORMAT = "%Y-%m-%d"
 TIME_FORMAT = "%Y-%m-%d-%H:%M"
@@ -28,6 +28,20 @@ _SEARCH_DAYS = 366 * 9
 """The rarest cron that ever fires, 29 February, may rest for eight years."""
 
 
+def _local_start(value: Any) -> datetime | date:
+    wrong = f"{value!r:.60} is not a start; expected a local date or time, as 2026-11-01"
+    if isinstance(value, str):
+        try:
+            value = date.fromisoformat(value) if len(value) <= 10 else datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(wrong) from error
+    if not isinstance(value, date):
+        raise ValueError(wrong)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        raise ValueError(f"{value.isoformat()} carries an offset; expected a local time without one, as 2026-11-01T06:00")
+    return value
+
+
 class WindowRule(BaseModel):
     """The declaration's `window:`: how time is cut into windows, in which time zone, from when on."""
 
@@ -37,7 +51,7 @@ class WindowRule(BaseModel):
     at: str | None = Field(default=None, description='local time "HH:MM" at which a day begins; "00:MM" for hours')
     cron: str | None = Field(default=None, description='five fields, as "0 6 * * 1-5"')
     timezone: str = Field(default="UTC", description="an IANA name, as Europe/Madrid")
-    start: datetime | date = Field(description="local date or time from which windows exist")
+    start: Annotated[datetime | date, BeforeValidator(_local_start)] = Field(description="local date or time from which windows exist")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -47,8 +61,6 @@ class WindowRule(BaseModel):
             raise ValueError(
                 f"timezone {self.timezone!r} is unknown; expected an IANA name, as Europe/Madrid"
             ) from error
-        if isinstance(self.start, datetime) and self.start.tzinfo is not None:
-            raise ValueError("start carries an offset; expected a local date or time without one, as 2026-11-01")
         if self.every == "cron":
             if self.cron is None or self.at is not None:
                 raise ValueError('every: cron needs cron, as "0 6 * * 1-5", and no at')

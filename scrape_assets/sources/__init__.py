@@ -1,1 +1,1 @@
-"""Network in: pages over HTTP and what extraction processes read from them. Answers are values; a status never raises."""
+"""Network in: pages over HTTP, and what extraction processes read from them. Answers are values."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import TracebackType
@@ -19,6 +20,8 @@ import aiohttp
 import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
 from httpx_aiohttp import AiohttpTransport
+from httpx_aiohttp.transport import AiohttpResponseStream
+from yarl import URL
 
 from scrape_assets.rules.addresses import disguised, literal, refused
 from scrape_assets.rules.page import FetchFailure, Response
@@ -31,7 +34,7 @@ MAX_HEADER_LINE_BYTES = 32 * 1024
 """A longer status or header line is refused; sites' security policies alone pass 8 KB."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
+_HOST = re.compile(r"[a-z0-9._-]+")
 _KEEPALIVE_SECONDS = 30.0
 # Never sent on to another host of the site, nor from https to http.
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -61,18 +64,38 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+class _Transport(AiohttpTransport):
+    """The aiohttp transport, except that the address goes out as it is written.
+
+    The original lets the address be normalised once more, and `?next=%2Fa` is asked for as `?next=/a`,
+    which may be another page.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, context: ssl.SSLContext) -> None:
+        super().__init__(client=session, verify=context, trust_env=False)
+        self._session = session
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._session.get(
+            URL(str(request.url), encoded=True), headers=request.headers, allow_redirects=False
+        )
+        return httpx.Response(
+            answer.status, headers=answer.raw_headers, stream=AiohttpResponseStream(answer), request=request
+        )
+
+
 class HttpSource:
     """A pool of connections, open inside `async with`; hosts in `connect_to` are reached at a loopback port."""
 
     def __init__(self, *, connect_to: Mapping[str, tuple[str, int]] | None = None) -> None:
         self._connect_to = dict(connect_to or {})
-        self._guarded: AiohttpTransport
-        self._open: AiohttpTransport
+        self._guarded: _Transport
+        self._open: _Transport
 
     async def __aenter__(self) -> Self:
         context = httpx.create_ssl_context(trust_env=False)
 
-        def transport(resolver: AbstractResolver) -> AiohttpTransport:
+        def transport(resolver: AbstractResolver) -> _Transport:
             connector = aiohttp.TCPConnector(
                 limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS
             )
@@ -81,10 +104,12 @@ class HttpSource:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
+                # Its limits are per read or connection; the one deadline over everything is ours.
+                timeout=aiohttp.ClientTimeout(),
                 max_line_size=MAX_HEADER_LINE_BYTES,
                 max_field_size=MAX_HEADER_LINE_BYTES,
             )
-            return AiohttpTransport(client=session, verify=context, trust_env=False)
+            return _Transport(session, context)
 
         # Two pools, so that a connection opened for a declared private site is never reused for another one.
         self._guarded = transport(_GuardedResolver())
@@ -112,7 +137,14 @@ class HttpSource:
 
         `permit` is asked about each redirect target and may refuse it with a reason.
         """
-        fetch = _Fetch(self._transport, url, site, headers, max_body_bytes, allow_private, permit)
+        fetch = _Fetch(
+            url,
+            headers,
+            site=site,
+            limit=max_body_bytes,
+            choose=lambda target: self._choose(target, site, allow_private=allow_private),
+            permit=permit,
+        )
         deadline = asyncio.timeout(timeout_seconds)
         try:
             async with deadline:
@@ -124,27 +156,21 @@ class HttpSource:
                 )
             return _failure(error, fetch.url)
 
-    def _transport(
-        self, url: httpx.URL, site: str, allow_private: bool
-    ) -> tuple[AiohttpTransport, httpx.URL] | FetchFailure:
-        """Which pool reaches the host, and the address to ask for there."""
-        host = url.host
+    def _choose(self, url: httpx.URL, site: str, *, allow_private: bool) -> tuple[_Transport, httpx.URL] | str:
+        """Which pool reaches the host, and the address to ask for there; or why it is not asked."""
+        host = url.raw_host.decode("ascii")
         if host in self._connect_to:
             address, port = self._connect_to[host]
             return self._open, url.copy_with(scheme="http", host=address, port=port)
-        if _HOST.fullmatch(url.raw_host.decode("ascii")) is None and literal(host) is None:
-            return FetchFailure(FailureClass.HTTP_OTHER, f"{host!r:.100} is not a host name", final_url=str(url))
-        if allow_private:
+        address_text = literal(host)
+        if address_text is None and _HOST.fullmatch(host) is None:
+            return f"{host!r:.100} is not a host name"
+        if allow_private or (address_text is not None and address_text == literal(_host(site))):
             return self._open, url
         if disguised(host):
-            reason = f"host {host} would be read as an IPv4 address; write it as four decimal numbers"
-            return FetchFailure(FailureClass.HTTP_OTHER, reason, final_url=str(url))
-        address_text = literal(host)
+            return f"host {host} would be read as an IPv4 address; write it as four decimal numbers"
         if address_text is not None and refused(address_text) is not None:
-            if literal(_host(site)) != address_text:
-                reason = _refusal(host, address_text)
-                return FetchFailure(FailureClass.HTTP_OTHER, reason, final_url=str(url))
-            return self._open, url
+            return _refusal(host, address_text)
         return self._guarded, url
 
 
@@ -153,21 +179,20 @@ class _Fetch:
 
     def __init__(
         self,
-        transport: Callable[[httpx.URL, str, bool], tuple[AiohttpTransport, httpx.URL] | FetchFailure],
         url: str,
-        site: str,
         headers: Mapping[str, str],
-        max_body_bytes: int,
-        allow_private: bool,
+        *,
+        site: str,
+        limit: int,
+        choose: Callable[[httpx.URL], tuple[_Transport, httpx.URL] | str],
         permit: Callable[[str], str | None] | None,
     ) -> None:
         self.url = url
         self._first = url
-        self._transport = transport
-        self._site = site
         self._headers = {**headers, "accept-encoding": "gzip, identity"}
-        self._limit = max_body_bytes
-        self._allow_private = allow_private
+        self._site = site
+        self._limit = limit
+        self._choose = choose
         self._permit = permit
         self._cookies: httpx.Cookies | None = None
         self._chain: list[str] = []
@@ -178,9 +203,9 @@ class _Fetch:
         while True:
             if parsed.scheme not in ("http", "https") or not parsed.host:
                 return self._end(FailureClass.HTTP_OTHER, f"{self.url[:200]!r} is not an http or https URL")
-            chosen = self._transport(parsed, self._site, self._allow_private)
-            if isinstance(chosen, FetchFailure):
-                return chosen
+            chosen = self._choose(parsed)
+            if isinstance(chosen, str):
+                return self._end(FailureClass.HTTP_OTHER, chosen)
             transport, target = chosen
             request = httpx.Request("GET", target, headers=self._headers)
             if target is not parsed:
@@ -249,9 +274,7 @@ class _Fetch:
             answer.request = httpx.Request("GET", parsed)
             self._cookies.extract_cookies(answer)
         if target.host != parsed.host or (parsed.scheme, target.scheme) == ("https", "http"):
-            self._headers = {
-                name: value for name, value in self._headers.items() if name.lower() not in _CREDENTIALS
-            }
+            self._headers = {name: value for name, value in self._headers.items() if name.lower() not in _CREDENTIALS}
         self.url = text
         return target
 

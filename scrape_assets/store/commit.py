@@ -25,7 +25,7 @@ class Result:
     outcome: str
     observed_at: datetime
     extractor_version: str
-    rows: bytes | None = None
+    rows: str | None = None
     row_count: int | None = None
     delay_seconds: float = 0.0
     refund: int = 0

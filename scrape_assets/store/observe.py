@@ -60,3 +60,8 @@ def invariants(tx: Transaction) -> list[Invariant]:
         for query in sql.queries().values()
         if query.name.startswith("invariant_")
     ]
+
+
+def urls(tx: Transaction, run_id: str, *states: str) -> list[str]:
+    """The pages of the run whose tasks are in one of these states."""
+    return [row.url for row in sql.many(tx, "urls_in_state", run_id=run_id, states=list(states))]

@@ -45,6 +45,11 @@ def claim(tx: Transaction, dataset_id: str, destinations: Sequence[str], send_se
     return Sending(*row) if row else None
 
 
+def count_due(tx: Transaction, dataset_id: str, destinations: Sequence[str]) -> int:
+    """How many deliveries wait for a sender now, those of a stopped one included."""
+    return int(sql.one(tx, "count_due", dataset_id=dataset_id, destinations=list(destinations)).due)
+
+
 def delivered(tx: Transaction, sending: Sending, receipt: Mapping[str, Any]) -> bool:
     """The destination has it; False when another sender took over."""
     return (

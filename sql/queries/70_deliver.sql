@@ -1,3 +1,13 @@
+-- name: count_due :one
+-- What a delivery would send, or ask a destination about, if it began now.
+select count(*) as due
+  from scrape.deliveries d
+  join scrape.outbox e using (event_id)
+  join scrape.runs r using (run_id)
+ where r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
+   and ((d.state = 'unsent' and d.next_try_at <= clock_timestamp()) or d.state = 'uncertain'
+        or (d.state = 'sending' and d.send_until < clock_timestamp()));
+
 -- name: claim_delivery :maybe
 -- transition: delivery unsent -> sending
 -- Unsent rows are claimed as they stand, never by "id greater than the last": late commits would be lost.

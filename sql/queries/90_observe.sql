@@ -85,3 +85,9 @@ select count(*) as attempts from scrape.attempts where run_id = %(run_id)s;
 select segment, segment_offset, length, body_bytes
   from scrape.artifacts
  where run_id = %(run_id)s and sha256 = %(sha256)s;
+
+-- name: urls_in_state :many
+-- The pages of a run whose tasks are in one of these states.
+select url
+  from scrape.tasks
+ where run_id = %(run_id)s and state = any(%(states)s);

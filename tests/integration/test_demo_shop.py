@@ -463,6 +463,7 @@ def test_the_shop_ends_soon_after_the_process_it_serves() -> None:
         parent.wait()
         assert child.wait(timeout=20) == 0
         assert child.stdout.read() == ""
+        child.stdout.close()
     finally:
         for process in (parent, child):
             if process.poll() is None:

@@ -23,7 +23,13 @@ import pytest
 
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.store import embedded
-from scrape_assets.store.embedded_cluster import BOOTSTRAP_ROLE, Place
+from scrape_assets.store.embedded_cluster import (
+    BOOTSTRAP_ROLE,
+    Place,
+    choose_account,
+    make_home,
+    scrubbed_environment,
+)
 
 REPO = Path(__file__).resolve().parents[2]
 PACKAGES = Path(psycopg.__file__).resolve().parents[1]
@@ -149,8 +155,10 @@ def test_a_first_start_works_in_a_folder_with_spaces_and_quotes_under_an_unknown
     server = output_of(ENSURE, fresh, LC_ALL="xx_YY", LANG="xx_YY.nonsense")
     assert server["started"]
     with psycopg.connect(server["url"]) as connection:
-        row = connection.execute("select lower('ÄÖ'), datcollate, pg_encoding_to_char(encoding), datlocprovider "
-                                 "from pg_database where datname = current_database()").fetchone()
+        row = connection.execute(
+            "select lower('ÄÖ'), datcollate, pg_encoding_to_char(encoding), datlocprovider "
+            "from pg_database where datname = current_database()"
+        ).fetchone()
     assert row == ("äö", "C", "UTF8", "b")
 
 
@@ -179,7 +187,11 @@ def test_a_command_substitution_does_not_hang_on_the_server_left_behind(state_di
     command, env = python(ENSURE, state_dir)
     done = subprocess.run(
         ["sh", "-c", 'x=$("$@" 2>&1); echo "got $x"', "sh", *command],
-        env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     assert done.stdout.startswith("got {")
     assert embedded.status(state_dir).running
@@ -302,6 +314,46 @@ def test_a_role_with_synchronous_commit_off_is_refused(state_dir: Path) -> None:
         embedded.check_durable(connection)
 
 
+def test_a_server_older_than_sixteen_is_refused_by_its_version(fresh: Path) -> None:
+    older = [found for found in Path("/usr/lib/postgresql").glob("*/bin") if int(found.parent.name) < 16]
+    if not older:
+        pytest.skip("no server older than PostgreSQL 16 is installed under /usr/lib/postgresql")
+    place = Place.of(fresh)
+    make_home(place)
+    account = choose_account(place, older[0])
+    run_as: dict[str, Any] = {
+        **account.switch(),
+        "env": scrubbed_environment(),
+        "cwd": "/",
+        "stdout": subprocess.DEVNULL,
+    }
+    place.data.mkdir(mode=0o700)
+    os.chown(place.data, account.uid, account.gid)
+    initdb: list[str | Path] = [older[0] / "initdb", "-D", place.data, "-U", BOOTSTRAP_ROLE, "-A", "trust", "--no-sync"]
+    subprocess.run([*account.prefix, *initdb], check=True, **run_as)
+    place.socket_dir.mkdir(mode=0o700)
+    os.chown(place.socket_dir, account.uid, account.gid)
+    command: list[str | Path] = [
+        older[0] / "postgres",
+        "-D",
+        place.data,
+        "-k",
+        place.socket_dir,
+        "-c",
+        "listen_addresses=",
+    ]
+    with subprocess.Popen([*account.prefix, *command], stderr=subprocess.DEVNULL, **run_as) as server:
+        try:
+            until(place.socket.exists)
+            with (
+                bootstrap(fresh) as connection,
+                pytest.raises(StoreUnreachable, match=r"PostgreSQL 1\d, but 16 or newer"),
+            ):
+                embedded.check_durable(connection)
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
 # --- roles ---
 
 
@@ -318,8 +370,9 @@ def test_the_product_has_no_superuser_and_cannot_run_programs(state_dir: Path) -
 def test_the_owner_may_create_databases_and_the_application_may_not(state_dir: Path) -> None:
     server = embedded.ensure(state_dir)
     with psycopg.connect(server.owner_url, autocommit=True) as owner:
-        assert owner.execute("select datdba::regrole::text from pg_database where datname = current_database()"
-                             ).fetchone() == ("scrape_assets_owner",)
+        assert owner.execute(
+            "select datdba::regrole::text from pg_database where datname = current_database()"
+        ).fetchone() == ("scrape_assets_owner",)
         owner.execute("create database drill")
     with (
         psycopg.connect(server.url, autocommit=True) as application,
@@ -368,8 +421,12 @@ def test_a_busy_backend_of_a_killed_server_is_ended_before_the_next_one_starts(s
         query = threading.Thread(target=never_ends)
         query.start()
         with bootstrap(state_dir) as superuser:
-            until(lambda: superuser.execute("select state from pg_stat_activity where pid = %s", [backend.pid]
-                                            ).fetchone() == ("active",))
+            until(
+                lambda: (
+                    superuser.execute("select state from pg_stat_activity where pid = %s", [backend.pid]).fetchone()
+                    == ("active",)
+                )
+            )
         psutil.Process(server.pid).kill()
         assert not embedded.status(state_dir).running
         assert backend.is_running(), "the backend ended on its own, so nothing was tested"
@@ -393,7 +450,9 @@ def test_a_starter_killed_before_the_server_answers_leaves_a_server_that_the_nex
         assert connection.execute("select current_user, current_database()").fetchone() == ("scrape_assets",) * 2
 
 
-@pytest.mark.parametrize("content", [b"", b"12", b"not a pid\n", b"999999999\n/da"], ids=["empty", "cut", "text", "gone"])
+@pytest.mark.parametrize(
+    "content", [b"", b"12", b"not a pid\n", b"999999999\n/da"], ids=["empty", "cut", "text", "gone"]
+)
 def test_a_half_written_pid_file_does_not_stop_a_start(state_dir: Path, content: bytes) -> None:
     (state_dir / "postgres" / "data" / "postmaster.pid").write_bytes(content)
     assert not embedded.status(state_dir).running
@@ -483,8 +542,14 @@ def ordinary_user() -> tuple[pwd.struct_passwd, str]:
         command, env = python("import psycopg, psutil, scrape_assets.store.embedded", Path(), interpreter=interpreter)
         with suppress(OSError):
             tried = subprocess.run(
-                command, env=env, capture_output=True, cwd="/", check=False,
-                user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+                command,
+                env=env,
+                capture_output=True,
+                cwd="/",
+                check=False,
+                user=user.pw_uid,
+                group=user.pw_gid,
+                extra_groups=[],
             )
             if tried.returncode == 0:
                 return user, interpreter
@@ -504,8 +569,16 @@ def test_an_ordinary_user_starts_uses_and_stops_a_server(fresh: Path) -> None:
     )
     command, env = python(script, fresh, interpreter=interpreter, PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd="/", check=False,
-        user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+        command,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        cwd="/",
+        check=False,
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=[],
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["started"]
@@ -515,8 +588,16 @@ def test_an_ordinary_user_starts_uses_and_stops_a_server(fresh: Path) -> None:
     assert psutil.Process(server.pid).uids().effective == user.pw_uid
     assert embedded.stop(fresh)
     done = subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd="/", check=False,
-        user=user.pw_uid, group=user.pw_gid, extra_groups=[],
+        command,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        cwd="/",
+        check=False,
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=[],
     )
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,192 @@
+"""Commands around a declaration: write one, check it, try a page of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scrape_assets import settings as environment
+from scrape_assets.cli.output import Json, declared, emit, out, say, table
+from scrape_assets.datasets import load
+from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.errors import DeclarationError
+from scrape_assets.flow import check, trial
+from scrape_assets.rules import windows
+
+DATASET_YAML = """\
+# What to collect and when it counts as good. Every key has a cautious default: `scrape-assets check` shows them all.
+dataset: {dataset}
+owner: ""                        # who is asked when something is rejected
+contact: ""                      # an address for site owners; goes into the user agent
+window: {{every: day, at: "06:00", timezone: UTC, start: {start}}}
+schema: product_offer
+accept: {{coverage: 0.995, required: [name, price, currency]}}
+publish: {{to: {{lake: {{files: {{path: published, format: parquet}}}}}}}}
+defaults: {{fetch: {{rate: 5/s, concurrency: 8}}}}
+"""
+
+RETAILER_YAML = """\
+site: {site}
+basis: ""                        # why we may collect this site: robots and terms read, when, by whom
+urls: {{file: {retailer}.csv}}       # url, and optionally entity, page_type, context, priority
+# key: [sku]                     # what identifies an offer; else the inventory's entity, else the page's address
+# Without fields, JSON-LD, microdata and OpenGraph are read. Where a site has none of them:
+# product:
+#   expect: article.product      # only the right page has this
+#   fields:
+#     name: {{css: h1}}
+#     price: {{css: .price, money: EUR, decimal: ","}}
+"""
+
+INVENTORY = """\
+url
+{site}/
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """The commands of this module belong to the program."""
+    app.command("init")(init)
+    app.command("check")(check_command)
+    app.command("try")(try_command)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="the project folder; it may exist")],
+    dataset: Annotated[str, typer.Option("--dataset", help="the dataset's name")] = "prices",
+    retailer: Annotated[str, typer.Option("--retailer", help="the first retailer's name")] = "bookshop",
+    site: Annotated[str, typer.Option("--site", help="its address")] = "https://www.example.com",
+    json: Json = False,
+) -> None:
+    """Write a dataset with one retailer to begin with; files that exist are left alone."""
+    home = folder / "datasets" / dataset
+    start = datetime.now(UTC).date() - timedelta(days=7)
+    site = site.rstrip("/")
+    files = {
+        home / "dataset.yaml": DATASET_YAML.format(dataset=dataset, start=start),
+        home / "retailers" / f"{retailer}.yaml": RETAILER_YAML.format(site=site, retailer=retailer),
+        home / f"{retailer}.csv": INVENTORY.format(site=site),
+        folder / ".gitignore": ".scrape_assets/\npublished/\n",
+    }
+    written = []
+    try:
+        for path, text in files.items():
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                written.append(str(path))
+    except OSError as error:
+        raise DeclarationError(f"cannot write below {folder}: {error}") from error
+    try:
+        load.dataset(folder.resolve(), dataset)
+    except DeclarationError as error:
+        raise DeclarationError(f"written, but not yet right:\n{error}") from error
+    if json:
+        emit({"written": written})
+        return
+    for name in written:
+        say(f"wrote {name}")
+    say(f"next: put pages into {home / f'{retailer}.csv'}, then in {folder}:")
+    say(f"  scrape-assets try {retailer} URL      what a page gives")
+    say(f"  scrape-assets check                  what a window would plan")
+    say(f"  scrape-assets run {dataset}          collect, judge, publish")
+
+
+def check_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
+    json: Json = False,
+) -> None:
+    """Explain the declaration: resolved values, versions, what a window plans and how long its rate takes."""
+    settings = environment.load()
+    found = [declared(settings, dataset)] if dataset else list(load.project(settings.project).values())
+    if not found:
+        raise DeclarationError(f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}")
+    checked = [check.check(d, datetime.now(UTC)) for d in found]
+    if json:
+        emit({"datasets": checked})
+        return
+    for one in checked:
+        _show(one)
+
+
+def _show(one: dict[str, Any]) -> None:
+    window = one["window"]
+    out.print(f"\n[bold]{one['dataset']}[/]  window {window['current']} ({window['start']:%Y-%m-%d %H:%M} to {window['end']:%Y-%m-%d %H:%M} UTC)", highlight=False)
+    out.print(f"  schema {one['schema']}, user agent {one['user_agent']}", highlight=False, markup=False)
+    out.print(f"  retry {one['retry']}  lease {one['lease']}", highlight=False, markup=False)
+    for name, target in one["publish"]["to"].items():
+        out.print(f"  delivered to {name}: {target}", highlight=False, markup=False)
+    table(
+        "",
+        ("retailer", "site", "tasks", "refused", "at the declared rate", "extraction", "key", "coverage", "required", "extractor"),
+        [
+            (
+                r["retailer"],
+                r["site"],
+                r["tasks"],
+                r["rejected"],
+                f"{r['fetch']['rate']}: {_duration(r['seconds_at_declared_rate'])}",
+                r["extraction"],
+                ", ".join(r["key"]),
+                f"{r['accept']['coverage']:.1%}",
+                ", ".join(r["accept"]["required"]),
+                r["extractor_version"],
+            )
+            for r in one["retailers"]
+        ],
+    )
+    for r in one["retailers"]:
+        for line in r["rejected_lines"]:
+            out.print(f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "as fast as it goes"
+    return str(timedelta(seconds=round(seconds)))
+
+
+def try_command(
+    retailer: Annotated[str, typer.Argument(metavar="RETAILER", help="its name; DATASET/RETAILER where two datasets have it")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="a page of its site")],
+    json: Json = False,
+) -> None:
+    """Fetch one page and show its state, and each field with what gave it; nothing is stored."""
+    settings = environment.load()
+    dataset, found = _find(load.project(settings.project), retailer)
+    window = windows.current_key(dataset.window, datetime.now(UTC))
+    tried = asyncio.run(trial.try_page(dataset, found, url, window=window, connect_to=settings.connect_to))
+    if json:
+        emit(tried)
+    else:
+        say(f"{tried['http_status'] or ''} {tried['final_url'] or url}".strip())
+        say(f"page state: {tried['page_state'] or 'no page'}" + (f", {tried['failure_class']}" if tried["failure_class"] else ""))
+        if tried["reason"]:
+            say(str(tried["reason"]))
+        for row in tried["rows"]:
+            table(
+                row["entity_key"],
+                ("field", "value", "from"),
+                [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
+            )
+    if tried["failure_class"]:
+        raise typer.Exit(1)
+
+
+def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
+    wanted, _, inner = name.rpartition("/")
+    found = [
+        (dataset, dataset.retailers[inner])
+        for dataset in project.values()
+        if inner in dataset.retailers and wanted in ("", dataset.dataset)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
+    known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
+    raise DeclarationError(f"no retailer {name} is declared; there are {', '.join(known) or 'none'}")

@@ -1,0 +1,219 @@
+"""`demo`: a small shop is collected, the worker is killed on the way, the run resumes, and the result is compared."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from scrape_assets import settings as environment
+from scrape_assets.cli.output import Json, emit, out, say, table
+from scrape_assets.datasets import load
+from scrape_assets.demo.project import write_project
+from scrape_assets.demo.running import RunningShop, running_shop
+from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.flow import plan, rehearse, status
+from scrape_assets.rules import keys, windows
+from scrape_assets.settings import DEMO_FOLDER, Settings
+from scrape_assets.store import observe, postgres
+from scrape_assets.store.postgres import Pool
+
+DATASET = "shop"
+KILL_AT = 2 / 3
+"""The worker is killed when this share of the tasks has ended."""
+
+WORKER_SECONDS = 60.0
+"""A worker that has not come that far by then is stuck."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """The command of this module belongs to the program."""
+    app.command("demo")(demo)
+
+
+def demo(
+    serve: Annotated[
+        bool, typer.Option("--serve", help="only serve the shop, to declare a retailer of your own against it")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", help="with --serve: the first of the shop's ports")] = 0,
+    json: Json = False,
+) -> None:
+    """Collect a small shop on this machine, kill the worker at two thirds, resume, publish, and compare with the shop."""
+    if serve:
+        _serve(port, json=json)
+        return
+    settings = environment.load(working_directory=Path.cwd())
+    with environment.open_store(settings), running_shop() as shop:
+        name = f"demo_{datetime.now(UTC):%Y%m%d_%H%M%S}_{uuid.uuid4().hex[:4]}"
+        folder = settings.state / DEMO_FOLDER / name
+        write_project(folder, shop.sites)
+        environment.create_database(settings, name)
+        mine = replace(settings, project=folder, database=name)
+        with environment.open_store(mine) as store, postgres.open_pool(store.url) as pool:
+            result = _play(mine, environment.environment(mine, store), pool, shop, quiet=json)
+        last = settings.state / DEMO_FOLDER / "last"
+        last.write_text(f"{folder}\n{name}\n")
+    if json:
+        emit(result)
+    else:
+        _tell(result)
+    if result["lost"] or result["duplicates"] or result["tasks"]["open"] or result["wrong_values"]:
+        raise ScrapeAssetsError("the published rows are not what the shop holds; `scrape-assets verify` looks further")
+
+
+def _serve(port: int, *, json: bool) -> None:
+    with running_shop(port) as shop:
+        if json:
+            emit({"pid": shop.pid, "url": shop.url, "sites": dict(shop.sites)})
+        else:
+            for name, url in shop.sites.items():
+                out.print(f"{name:12} {url}", highlight=False)
+            say("Ctrl-C stops it")
+        stopped = signal.sigwait({signal.SIGINT, signal.SIGTERM}) if _block() else None
+        say(f"stopped by {signal.Signals(stopped).name}" if stopped else "stopped")
+
+
+def _block() -> bool:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    return True
+
+
+def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop, *, quiet: bool) -> dict[str, Any]:
+    dataset = load.dataset(settings.project, DATASET)
+    now = datetime.now(UTC)
+    window = windows.current_key(dataset.window, now)
+    run_id = keys.run_id(DATASET, window)
+    planned = plan.plan(pool, dataset, window, now=now)
+    total = sum(p.planned for p in planned)
+    if not quiet:
+        say(f"planned {total} pages of {len(planned)} retailers ({', '.join(p.retailer for p in planned)}) as {run_id}")
+
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "scrape_assets.cli", "worker", DATASET, "--json"],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _wait_for(pool, run_id, worker, int(total * KILL_AT))
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        worker.wait()
+    committed_before = _urls(pool, run_id, "committed")
+    in_flight = _urls(pool, run_id, "leased")
+    requests_before = shop.log()["paths"]
+    if not quiet:
+        say(
+            f"killed the worker (pid {worker.pid}, SIGKILL) with {len(committed_before)} pages committed and "
+            f"{len(in_flight)} in flight; running it again"
+        )
+    resumed = subprocess.Popen(
+        [sys.executable, "-m", "scrape_assets.cli", "run", DATASET, "--window", window, "--json"],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    first_commit: float | None = None
+    while resumed.poll() is None and first_commit is None:
+        if len(_urls(pool, run_id, "committed")) > len(committed_before):
+            first_commit = time.monotonic() - killed_at
+        time.sleep(0.02)
+    said, _ = resumed.communicate()
+    if resumed.returncode:
+        raise ScrapeAssetsError(f"the resumed run ended with exit code {resumed.returncode}; its messages are above")
+    summary = orjson.loads(said)
+    requests = shop.log()["paths"]
+
+    def fetched_again(urls: list[str]) -> int:
+        return sum(1 for url in urls if requests.get(url, 0) > requests_before.get(url, 0) > 0)
+
+    compared = rehearse.compare(pool, run_id, summary["published"]["dataset_version"], shop.truth())
+    standing = status.run_status(pool, run_id)
+    assert standing is not None
+    return {
+        "run_id": run_id,
+        "tasks": {name: summary["tasks"][name] for name in ("planned", "committed", "gone", "quarantined", "open")},
+        "observations": summary["observations"],
+        "attempts": summary["attempts"],
+        "duplicates": compared["duplicates"],
+        "lost": compared["lost"],
+        "invented": compared["invented"],
+        "wrong_values": compared["wrong_values"],
+        "offers_in_the_shop": compared["offers"],
+        "crash": {
+            "committed_before": len(committed_before),
+            "in_flight": len(in_flight),
+            "refetched": fetched_again(in_flight),
+            "committed_fetched_again": fetched_again(committed_before),
+            "seconds_lost": round(first_commit or 0.0, 2),
+        },
+        "acceptance": {"state": summary["acceptance"]["state"], "checks": summary["acceptance"]["checks"]},
+        "published": {
+            "dataset_version": summary["published"]["dataset_version"],
+            "rows": summary["published"]["rows"],
+        },
+        "deliveries": [
+            {"destination": d["destination"], "state": d["state"], "manifest": (d["receipt"] or {}).get("manifest")}
+            for d in standing["deliveries"]
+        ],
+        "retailers": [
+            {"retailer": r["retailer"], "failure_classes": r["failure_classes"], **r["tasks"]} for r in standing["retailers"]
+        ],
+    }
+
+
+def _wait_for(pool: Pool, run_id: str, worker: subprocess.Popen[bytes], ended: int) -> None:
+    give_up = time.monotonic() + WORKER_SECONDS
+    while len(_urls(pool, run_id, "committed", "gone", "quarantined")) < ended:
+        if worker.poll() is not None:
+            raise ScrapeAssetsError(
+                f"the worker ended by itself with exit code {worker.returncode} before it could be killed"
+            )
+        if time.monotonic() > give_up:
+            raise ScrapeAssetsError(f"the worker has not finished {ended} pages in {WORKER_SECONDS:.0f} s")
+        time.sleep(0.01)
+
+
+def _urls(pool: Pool, run_id: str, *states: str) -> list[str]:
+    with postgres.transaction(pool) as tx:
+        return observe.urls(tx, run_id, *states)
+
+
+def _tell(result: dict[str, Any]) -> None:
+    crash, published = result["crash"], result["published"]
+    table(
+        "what became of the pages",
+        ("retailer", "planned", "committed", "gone", "quarantined", "met on the way"),
+        [
+            (
+                r["retailer"],
+                *(r[key] for key in ("planned", "committed", "gone", "quarantined")),
+                ", ".join(f"{name} {count}" for name, count in r["failure_classes"].items()),
+            )
+            for r in result["retailers"]
+        ],
+    )
+    say(
+        f"crash: {crash['committed_before']} pages were committed, {crash['in_flight']} in flight; "
+        f"{crash['refetched']} of those fetched again, {crash['committed_fetched_again']} committed ones fetched again, "
+        f"{crash['seconds_lost']} s from the kill to the next commit"
+    )
+    say(
+        f"shop and version {published['dataset_version']}: {result['offers_in_the_shop']} offers, {published['rows']} rows, "
+        f"{result['lost']} lost, {result['duplicates']} doubled, {len(result['wrong_values'])} wrong values"
+    )
+    for d in result["deliveries"]:
+        say(f"delivered to {d['destination']}: {d['manifest']}")
+    say("next: scrape-assets dev      this run in the Dagster UI")
+    say("      scrape-assets status shop, failed shop, verify")

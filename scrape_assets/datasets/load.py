@@ -1,0 +1,250 @@
+"""Reads a project folder: every dataset with its retailers, resolved; or every problem of every file at once.
+
+    datasets/<dataset_id>/dataset.yaml
+    datasets/<dataset_id>/retailers/<retailer>.yaml     inventory files beside these, or in the dataset's folder
+    datasets/<dataset_id>/pages.py                      optional: page objects and schemas of one's own
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scrape_assets.datasets import inventory, page_objects, schemas
+from scrape_assets.datasets.declaration import (
+    AcceptRule,
+    Dataset,
+    DatasetFile,
+    Destination,
+    FetchRule,
+    FilesDestination,
+    PublishRule,
+    Retailer,
+    RetailerFile,
+)
+from scrape_assets.datasets.problems import Problem, Source, nearest, parse, validated
+from scrape_assets.datasets.units import name_problem
+from scrape_assets.errors import DeclarationError
+
+FOLDER = "datasets"
+_YAML = (".yaml", ".yml")
+
+_File = TypeVar("_File", DatasetFile, RetailerFile)
+_Rule = TypeVar("_Rule", FetchRule, AcceptRule)
+
+
+def project(root: Path) -> dict[str, Dataset]:
+    """All datasets of the project folder, by name; DeclarationError with a line for each problem of any of them."""
+    names = _names(root)
+    if not names:
+        raise DeclarationError(f"{root / FOLDER} holds no dataset; expected a folder with a dataset.yaml for each")
+    problems: list[Problem] = []
+    found = {name: _dataset(root, name, problems) for name in names}
+    _raise(problems)
+    return {name: dataset for name, dataset in found.items() if dataset is not None}
+
+
+def dataset(root: Path, name: str) -> Dataset:
+    """The named dataset; DeclarationError with a line for each of its problems, or with the nearest name."""
+    names = _names(root)
+    if name not in names:
+        raise DeclarationError(f"there is no dataset {name!r} in {root / FOLDER}{nearest(name, names)}")
+    problems: list[Problem] = []
+    found = _dataset(root, name, problems)
+    _raise(problems)
+    assert found is not None
+    return found
+
+
+def _raise(problems: list[Problem]) -> None:
+    if problems:
+        raise DeclarationError("\n".join(str(problem) for problem in dict.fromkeys(problems)))
+
+
+def _names(root: Path) -> list[str]:
+    folder = root / FOLDER
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
+    except OSError as error:
+        raise DeclarationError(
+            f"{folder} cannot be read: {error.strerror}; expected a project folder (SCRAPE_ASSETS_PROJECT, else the"
+            " working directory); scrape-assets init DIR makes one"
+        ) from error
+
+
+def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
+    """The dataset, or None with its problems added. Retailers are read even when dataset.yaml is wrong."""
+    folder = root / FOLDER / name
+    before = len(problems)
+    files = [folder / f"dataset{suffix}" for suffix in _YAML if (folder / f"dataset{suffix}").is_file()]
+    if len(files) != 1:
+        shown = (folder / "dataset.yaml").relative_to(root).as_posix()
+        said = "there is a dataset.yml too; expected one of the two" if files else "the file is missing"
+        problems.append(Problem(shown, 1, "", said))
+    source, declared = _read(root, files[0], DatasetFile, problems) if len(files) == 1 else (None, None)
+    columns: dict[str, Any] = {}
+    if source is not None and declared is not None:
+        if declared.dataset != name:
+            problems.append(source.problem(("dataset",), f"{declared.dataset!r} differs from its folder's name, {name!r}"))
+        try:
+            columns = schemas.describe(declared.schema_name, folder)
+        except DeclarationError as error:
+            problems.append(source.problem(("schema",), str(error)))
+        problems.extend(_unknown_columns(source, ("accept", "required"), declared.accept.required or (), declared, columns))
+    retailers = _retailers(root, folder, declared, columns, problems)
+    if declared is None or len(problems) > before:
+        return None
+    return Dataset(
+        dataset=declared.dataset,
+        folder=folder,
+        owner=declared.owner,
+        contact=declared.contact,
+        window=declared.window,
+        schema_name=declared.schema_name,
+        columns=tuple(columns),
+        schema_columns=columns,
+        accept=_accept(declared, AcceptRule(), columns),
+        publish=_publish(root, declared.publish),
+        retry=declared.retry,
+        lease=declared.lease,
+        retailers=retailers,
+    )
+
+
+def _read(
+    root: Path, file: Path, model: type[_File], problems: list[Problem]
+) -> tuple[Source | None, _File | None]:
+    shown = file.relative_to(root).as_posix()
+    try:
+        source = parse(shown, file.read_bytes())
+    except OSError as error:
+        source = Problem(shown, 1, "", f"the file cannot be read: {error.strerror}")
+    if isinstance(source, Problem):
+        problems.append(source)
+        return None, None
+    found = validated(source, model)
+    if isinstance(found, list):
+        problems.extend(found)
+        return source, None
+    return source, found
+
+
+def _retailers(
+    root: Path, folder: Path, declared: DatasetFile | None, columns: dict[str, Any], problems: list[Problem]
+) -> dict[str, Retailer]:
+    place = folder / "retailers"
+    files = sorted(path for path in place.iterdir() if path.suffix in _YAML) if place.is_dir() else []
+    if not files:
+        shown = place.relative_to(root).as_posix()
+        problems.append(Problem(shown, 1, "", "there is no retailer; expected a file for each, as bookshop.yaml"))
+    found: dict[str, Retailer] = {}
+    first: dict[str, Path] = {}
+    for file in files:
+        shown = file.relative_to(root).as_posix()
+        if said := name_problem(file.stem):
+            problems.append(Problem(shown, 1, "", f"the file's name is the retailer's: {said}"))
+        if file.stem in first:
+            problems.append(Problem(shown, 1, "", f"the retailer {file.stem!r} is declared in {first[file.stem].name} already"))
+            continue
+        first[file.stem] = file
+        source, retailer = _read(root, file, RetailerFile, problems)
+        if source is None or retailer is None:
+            continue
+        path = _inventory(root, folder, file, source, retailer, problems)
+        _check(folder, source, retailer, declared, columns, problems)
+        if declared is not None and path is not None:
+            found[file.stem] = Retailer(
+                name=file.stem,
+                file=file,
+                site=retailer.site,
+                basis=retailer.basis,
+                urls=retailer.urls,
+                inventory_path=path,
+                key=retailer.key,
+                fetch=_over(declared.defaults.fetch, retailer.fetch),
+                product=retailer.product,
+                accept=_accept(declared, retailer.accept, columns),
+            )
+    return found
+
+
+def _inventory(
+    root: Path, folder: Path, file: Path, source: Source, retailer: RetailerFile, problems: list[Problem]
+) -> Path | None:
+    """The inventory's path: beside the retailer's file, else in the dataset's folder."""
+    given = retailer.urls.file
+    path = next((place / given for place in (file.parent, folder) if (place / given).is_file()), None)
+    if path is None:
+        near = sorted({p.name for place in (file.parent, folder) for p in place.iterdir() if p.suffix in (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")})
+        places = " or ".join(place.relative_to(root).as_posix() for place in (file.parent, folder))
+        said = f"inventory {given!r} is not in {places}"
+        problems.append(source.problem(("urls", "file"), said + (nearest(given, near) if near else "")))
+        return None
+    try:
+        inventory.check(path)
+    except DeclarationError as error:
+        problems.append(source.problem(("urls", "file"), str(error).replace(f"{root}/", "")))
+    return path
+
+
+def _check(
+    folder: Path,
+    source: Source,
+    retailer: RetailerFile,
+    declared: DatasetFile | None,
+    columns: dict[str, Any],
+    problems: list[Problem],
+) -> None:
+    """What only the schema and pages.py can tell about a retailer's file."""
+    if retailer.product.rows is not None and not retailer.key:
+        said = "the key is missing; expected the fields that tell the rows of a page apart, as key: [sku]"
+        problems.append(source.problem(("key",), said))
+    if len(set(retailer.key)) != len(retailer.key):
+        problems.append(source.problem(("key",), "a field is named twice"))
+    if reference := retailer.product.page_object:
+        try:
+            page_objects.load(folder, reference)
+        except DeclarationError as error:
+            problems.append(source.problem(("product", "page_object"), str(error)))
+    if declared is not None:
+        problems.extend(_unknown_columns(source, ("key",), retailer.key, declared, columns))
+        problems.extend(_unknown_columns(source, ("accept", "required"), retailer.accept.required or (), declared, columns))
+        problems.extend(
+            source.problem(("product", "fields", field), _no_column(declared, field, columns))
+            for field in retailer.product.fields
+            if columns and field not in columns
+        )
+
+
+def _unknown_columns(
+    source: Source, place: tuple[str, ...], names: tuple[str, ...], declared: DatasetFile, columns: dict[str, Any]
+) -> list[Problem]:
+    return [
+        source.problem((*place, index), _no_column(declared, name, columns))
+        for index, name in enumerate(names)
+        if columns and name not in columns
+    ]
+
+
+def _no_column(declared: DatasetFile, name: str, columns: dict[str, Any]) -> str:
+    return f"schema {declared.schema_name} has no field {name!r}{nearest(name, list(columns))}"
+
+
+def _over(default: _Rule, own: _Rule) -> _Rule:
+    """The default with everything replaced that the retailer's own file says."""
+    return default.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def _accept(declared: DatasetFile, own: AcceptRule, columns: dict[str, Any]) -> AcceptRule:
+    rule = _over(declared.accept, own)
+    if rule.required is not None or not columns:
+        return rule
+    return rule.model_copy(update={"required": schemas.required(declared.schema_name, columns)})
+
+
+def _publish(root: Path, rule: PublishRule) -> PublishRule:
+    resolved = {
+        name: Destination(files=FilesDestination(path=root / to.files.path.expanduser(), format=to.files.format))
+        for name, to in rule.to.items()
+    }
+    return rule.model_copy(update={"to": resolved})

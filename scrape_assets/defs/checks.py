@@ -1,0 +1,83 @@
+"""Checks: every acceptance rule is a partitioned asset check, so the verdict of one window never speaks for another.
+
+The verdict itself is reached and kept in Postgres; these show it, and stop what follows inside the same run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import dagster as dg
+
+from scrape_assets.datasets import schemas
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.defs import metadata, partitions
+from scrape_assets.flow.accept import Verdict
+from scrape_assets.rules import acceptance, validate
+from scrape_assets.rules.acceptance import Check
+
+
+def name(rule: str) -> str:
+    """The rule's name as Dagster allows it: `required:price` is `required_price`."""
+    return re.sub(r"\W", "_", rule)
+
+
+def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:
+    """One check for each rule that any retailer of the dataset is judged by.
+
+    An empty table is judged to learn their names: what `accept` will say is the only list of them.
+    """
+    required = sorted({column for retailer in dataset.retailers for column in dataset.accept_for(retailer).required})
+    judged = [
+        acceptance.not_empty(0),
+        acceptance.coverage(planned=0, committed=0, gone=0, at_least=1),
+        acceptance.collisions(0),
+        *validate.judge(
+            validate.frame([], dataset.columns), schemas.load(dataset), required, collected_from=0, now=0
+        ),
+    ]
+    return _specs(judged, [dataset.dataset, "observations"], partitions.windows_and_retailers(dataset))
+
+
+def of_dataset(dataset: Dataset) -> list[dg.AssetCheckSpec]:
+    """One check for each rule that the whole dataset is judged by."""
+    judged = [acceptance.members_accepted({}), acceptance.not_empty(0), acceptance.unique_entities(0)]
+    return _specs(judged, [dataset.dataset, "candidate_dataset"], partitions.windows(dataset.window))
+
+
+def _specs(
+    judged: Iterable[Check], asset: list[str], partitions_def: dg.PartitionsDefinition
+) -> list[dg.AssetCheckSpec]:
+    return [
+        dg.AssetCheckSpec(
+            name(check.rule),
+            asset=asset,
+            description=f"{check.rule}: {check.expected}." if check.severity == "error" else f"{check.expected} (a warning).",
+            blocking=check.severity == "error",
+            partitions_def=partitions_def,
+        )
+        for check in judged
+    ]
+
+
+def results(
+    specs: Iterable[dg.AssetCheckSpec], verdict: Verdict, candidate: str, number: int
+) -> Iterator[dg.AssetCheckResult]:
+    """The verdict, rule by rule; a rule that does not concern this retailer passes and says so."""
+    records = {name(record["rule"]): record for record in verdict.checks}
+    for spec in specs:
+        record = records.get(spec.name)
+        if record is None:
+            yield dg.AssetCheckResult(
+                passed=True, check_name=spec.name, description="not asked of this retailer", metadata={candidate: number}
+            )
+            continue
+        warns = record["severity"] == "warn"
+        yield dg.AssetCheckResult(
+            passed=record["passed"],
+            check_name=spec.name,
+            severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
+            description=metadata.capped(f"expected {record['expected']}; got {record['got']}"),
+            metadata=metadata.check(record, candidate, number),
+        )

@@ -1,0 +1,226 @@
+"""The server behind `dev`: Dagster's UI and daemon as children of one process, which ends with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scrape_assets import packaged
+from scrape_assets import settings as environment_settings
+from scrape_assets.datasets import load
+from scrape_assets.defs import history
+from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.settings import Settings, Store
+
+READY_SECONDS = 600.0
+"""How long Dagster may take to answer: a cold start on a busy machine is minutes of imports."""
+
+STOP_SECONDS = 30.0
+"""How long a collecting run may take to give its leases back before it is ended."""
+
+LOG_TAIL = 2000
+
+_IS_LOADED = """{ workspaceOrError { __typename ... on Workspace { locationEntries {
+  loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } } }"""
+
+# Run by the child before it becomes Dagster. It asks to be ended when its parent dies, and takes back its
+# signals: a shell that starts us in the background has them ignored, and Dagster's SIGTERM does what SIGINT does.
+_TETHERED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+def serve(settings: Settings, *, host: str = "127.0.0.1", port: int, on_ready: Callable[[str], None]) -> int:
+    """Dagster served until SIGINT or SIGTERM, or until one of its processes ended by itself, which is an error.
+
+    Port 0 takes a free one.
+    `on_ready` is called once, with the UI's address, when Dagster answers and has loaded the project. The
+    embedded Postgres is left running; everything else that was started here has ended on return.
+    """
+    load.project(settings.project)
+    with environment_settings.open_store(settings, keep=True) as store, _asked_to_stop() as asked:
+        cleared = clear_dead_runs(settings, store)
+        logs = settings.dagster_home / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "cleared_runs.log").write_text("".join(f"{run_id}\n" for run_id in cleared))
+        workspace = ["-w", str(packaged.path("workspace.yaml"))]
+        env = environment_settings.environment(settings, store)
+        port = port or _free_port(host)
+        url = f"http://{host}:{port}"
+        web = ["-m", "dagster_webserver", "-h", host, "-p", str(port), *workspace]
+        children: list[_Child] = []
+        try:
+            children.append(_Child("webserver", web, env, logs))
+            children.append(_Child("daemon", ["-m", "dagster._daemon", "run", *workspace], env, logs))
+            if _wait_until_ready(url, children, asked):
+                on_ready(url)
+            while not asked.wait(0.5):
+                _all_alive(children)
+        finally:
+            _stop(children)
+    return 0
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+class _Child:
+    """One of Dagster's own processes, in a session of its own, its output in a file."""
+
+    def __init__(self, name: str, arguments: list[str], env: dict[str, str], logs: Path) -> None:
+        self.name = name
+        self.log = logs / f"{name}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _TETHERED, str(os.getpid()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            )
+
+
+def _all_alive(children: list[_Child]) -> None:
+    for child in children:
+        if (code := child.process.poll()) is not None:
+            said = child.log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
+            raise ScrapeAssetsError(f"Dagster's {child.name} ended with {code}; {child.log} ends with:\n{said}")
+
+
+def _wait_until_ready(url: str, children: list[_Child], asked: threading.Event) -> bool:
+    """True when Dagster answered a query and has loaded the project; False when asked to stop before that."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not asked.wait(0.3):
+        _all_alive(children)
+        with suppress(OSError, ValueError):
+            found = query(url, _IS_LOADED)["workspaceOrError"].get("locationEntries", [])
+            if found and all(entry["loadStatus"] == "LOADED" for entry in found):
+                wrong = [e["locationOrLoadError"].get("message") for e in found]
+                if any(wrong):
+                    raise ScrapeAssetsError(f"Dagster cannot load the project: {'; '.join(w for w in wrong if w)}")
+                return True
+        if time.monotonic() > deadline:
+            raise ScrapeAssetsError(
+                f"Dagster did not answer at {url} within {READY_SECONDS:.0f} s; its words are in {children[0].log}"
+            )
+    return False
+
+
+def query(url: str, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The data of a GraphQL answer; OSError when nobody answers, ValueError with the errors it has."""
+    body = json.dumps({"query": text, "variables": variables or {}}).encode()
+    request = urllib.request.Request(f"{url}/graphql", body, {"content-type": "application/json"})  # noqa: S310 - our own server
+    # Without proxies: one of the environment has no business between this machine and itself.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+        said = json.load(answer)
+    if said.get("errors"):
+        raise ValueError(json.dumps(said["errors"])[:LOG_TAIL])
+    return dict(said["data"])
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Set by SIGINT or SIGTERM."""
+    asked = threading.Event()
+    before = {n: signal.signal(n, lambda *_: asked.set()) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(children: list[_Child]) -> None:
+    """The children have ended and everything that they started, runs first: those give their leases back."""
+    family: list[psutil.Process] = []
+    runs: list[psutil.Process] = []
+    for child in children:
+        with suppress(psutil.Error):
+            process = psutil.Process(child.process.pid)
+            family += [process, *process.children(recursive=True)]
+    for process in family:
+        with suppress(psutil.Error):
+            if "grpc" in process.cmdline():
+                runs += process.children()
+    # The daemon at once too, so that it starts no further run; a code server only when its runs have ended.
+    direct = [p for p in family if p.pid in {child.process.pid for child in children}]
+    _end([*direct, *runs], STOP_SECONDS)
+    _end(family, STOP_SECONDS / 3)
+    for process in family:
+        with suppress(psutil.Error):
+            process.kill()
+    for child in children:
+        child.process.wait()
+
+
+def _end(processes: list[psutil.Process], seconds: float) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.terminate()
+    psutil.wait_procs(processes, timeout=seconds)
+
+
+def clear_dead_runs(settings: Settings, store: Store) -> list[str]:
+    """Runs that Dagster believes under way although their process is gone are failed; returns their ids.
+
+    Without this a killed run would keep its place and its retailer until its time limit. On a server that
+    other machines may use, only runs that left their output in this DAGSTER_HOME are looked at.
+    """
+    from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
+
+    cleared = []
+    with history.open_instance(settings, store) as instance:
+        for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])):
+            if settings.database_url and not (settings.dagster_home / "storage" / run.run_id).exists():
+                continue
+            events = instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT)
+            started = [(e.timestamp, _process_id(e)) for e in events if _process_id(e) is not None]
+            if not started or _lives(*started[-1]):
+                continue
+            message = "The process of this run is gone; found when the server started. Start the partition again to resume."
+            if run.status is DagsterRunStatus.CANCELING:
+                instance.report_run_canceled(run, message)
+            else:
+                instance.report_run_failed(run, message)
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+            cleared.append(run.run_id)
+    return cleared
+
+
+def _process_id(entry: Any) -> int | None:
+    data = entry.dagster_event.engine_event_data if entry.dagster_event else None
+    found = data.metadata.get("pid") if data else None
+    return int(found.value) if found is not None else None
+
+
+def _lives(since: float, pid: int | None) -> bool:
+    """Whether the process of that time still runs; a later one under its number is another."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() <= since + 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

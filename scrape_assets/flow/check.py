@@ -1,0 +1,74 @@
+"""Check: what the declaration comes to, and what a window of it would plan. No request, no store."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from scrape_assets.datasets import inventory
+from scrape_assets.datasets.declaration import Dataset, Retailer, user_agent
+from scrape_assets.flow import plan
+from scrape_assets.rules import urls, windows
+
+SHOWN_REJECTIONS = 20
+"""Refused inventory lines listed per retailer; all of them are counted."""
+
+
+def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
+    """The resolved dataset as plain JSON: each retailer with versions, tasks, refused lines and the time its rate takes."""
+    key = windows.current_key(dataset.window, now)
+    start, end = windows.bounds(dataset.window, key)
+    return {
+        "dataset": dataset.dataset,
+        "owner": dataset.owner,
+        "user_agent": user_agent(dataset.contact),
+        "schema": dataset.schema_name,
+        "columns": list(dataset.columns),
+        "window": {"current": key, "start": start, "end": end, **dataset.window.model_dump(mode="json", exclude_none=True)},
+        "retry": dataset.retry.model_dump(mode="json"),
+        "lease": dataset.lease.model_dump(mode="json"),
+        "publish": dataset.publish.model_dump(mode="json"),
+        "retailers": [_retailer(dataset, retailer) for _, retailer in sorted(dataset.retailers.items())],
+    }
+
+
+def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
+    frozen = plan.freeze(dataset, retailer)
+    tasks, origins, rejected, refused = 0, dict[str, int](), [], 0
+    for line in inventory.read(retailer.inventory_path, site=retailer.site):
+        if isinstance(line, inventory.Rejected):
+            refused += 1
+            if len(rejected) < SHOWN_REJECTIONS:
+                rejected.append({"line": line.number, "content": line.text, "reason": line.reason})
+            continue
+        tasks += 1
+        origin = urls.origin(line.canonical_url)
+        origins[origin] = origins.get(origin, 0) + 1
+    rules = dataset.accept_for(retailer.name)
+    interval = retailer.fetch.interval_seconds
+    return {
+        "retailer": retailer.name,
+        "site": retailer.site,
+        "basis": retailer.basis,
+        "inventory": str(retailer.inventory_path),
+        "key": list(retailer.key) or ["the inventory's entity, else the page's canonical URL"],
+        "extraction": _extraction(retailer),
+        "product": retailer.product.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+        "fetch": retailer.fetch.model_dump(mode="json"),
+        "accept": {"coverage": rules.coverage, "required": list(rules.required)},
+        "extractor_version": frozen.extractor_version,
+        "manifest_hash": frozen.manifest_hash,
+        "tasks": tasks,
+        "origins": origins,
+        "rejected": refused,
+        "rejected_lines": rejected,
+        "seconds_at_declared_rate": max(origins.values(), default=0) * interval if interval else None,
+    }
+
+
+def _extraction(retailer: Retailer) -> str:
+    if retailer.product.page_object:
+        return retailer.product.page_object
+    if retailer.product.fields:
+        return f"{len(retailer.product.fields)} declared fields"
+    return "zero-config (JSON-LD, microdata, OpenGraph)"

@@ -1,0 +1,82 @@
+"""One judgement per page: is it the page that was asked for, and what does it say? Never raises for any body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from selectolax.lexbor import SelectolaxError
+
+from scrape_assets.rules import classify
+from scrape_assets.rules.classify import Finding
+from scrape_assets.rules.document import Document, UnreadablePage
+from scrape_assets.rules.extract import extract
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.page_object import PageView
+from scrape_assets.rules.row import Failed, Row
+from scrape_assets.rules.spec import ExtractRule
+from scrape_assets.rules.states import FailureClass, PageState
+
+__all__ = ["Judged", "Row", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the page is and what it says. Without a failure class its rows are good, even if there are none."""
+
+    page_state: PageState | None
+    failure_class: FailureClass | None
+    reason: str
+    rows: tuple[Row, ...] = ()
+
+
+def judge(response: Response, rule: ExtractRule, *, page_object: Callable[[PageView], Any] | None = None) -> Judged:
+    """The page's state and its rows, or the failure class that decides what happens to the task.
+
+    A challenge beats the status, the status beats the content, a declared sign beats a general one; general signs
+    are read only when the evidence that the declaration asks for is missing.
+    """
+    try:
+        return _judge(response, rule, page_object)
+    except UnreadablePage as error:
+        return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, f"unreadable page: {error}")
+    except SelectolaxError as error:
+        # A selector that no CSS engine reads is the declaration's fault; the page is kept for its repair.
+        return Judged(None, FailureClass.EXTRACTION, f"expect, removed or empty: {error}")
+
+
+def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageView], Any] | None) -> Judged:
+    document = Document.of(response)
+    page = rule.page
+    if not 200 <= response.status < 300:
+        return _from(classify.challenge(document) or classify.by_status(response.status))
+    if page.removed is not None and document.has(page.removed):
+        return Judged(PageState.REMOVED, FailureClass.GONE, f"removed: {page.removed!r} is on the page")
+    if (redirected := classify.by_redirect(response)) is not None:
+        return _from(redirected)
+    if page.expect is not None and not document.has(page.expect):
+        missing = f"expect: {page.expect!r} is not on the page"
+        if (found := classify.unexpected(document, response)) is not None:
+            return _from(found, missing)
+        return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, missing)
+    result = extract(document, response.url, rule, page_object)
+    if isinstance(result, Failed):
+        return _failed(result, document, response, rule)
+    if page.expect is None and page.fields and (found := classify.challenge_title(document)) is not None:
+        # A heading or a paragraph may well be found on a robot check: fields alone are no evidence.
+        return _from(found)
+    return Judged(PageState.EXPECTED, None, "", result)
+
+
+def _failed(failed: Failed, document: Document, response: Response, rule: ExtractRule) -> Judged:
+    if rule.page.expect is None and (not failed.evidence or rule.page.fields):
+        if (found := classify.unexpected(document, response)) is not None:
+            return _from(found, failed.reason)
+    known = rule.page.expect is not None or failed.evidence
+    return Judged(PageState.EXPECTED if known else PageState.WRONG_TEMPLATE, failed.failure_class, failed.reason)
+
+
+def _from(finding: Finding, also: str = "") -> Judged:
+    reason = f"{finding.reason} ({also})" if also else finding.reason
+    return Judged(finding.page_state, finding.failure_class, reason)

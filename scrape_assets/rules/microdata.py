@@ -1,0 +1,79 @@
+"""HTML microdata as schema.org nodes, read off the tree that selectors see (https://html.spec.whatwg.org, 5).
+
+Own code, because the library for it loads an RDF stack for seconds and builds a second, different tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from selectolax.lexbor import LexborNode
+
+from scrape_assets.rules.document import Document, text_of
+
+MAX_PROPERTIES = 10_000
+"""A page with more items or properties is a catalogue or an attack, not a product."""
+
+MAX_ANCESTORS = 500
+_SOURCE_TAGS = frozenset("audio embed iframe img source track video".split())
+
+
+def microdata(document: Document) -> list[Any]:
+    """The page's items that are no property of another, each with its properties, `itemref` followed."""
+    if "itemprop" not in document.text:
+        return []
+    scopes = document.css("[itemscope]")
+    properties = document.css("[itemprop]")
+    if len(scopes) + len(properties) > MAX_PROPERTIES:
+        return []
+    items: dict[int, dict[str, Any]] = {}
+    referring: dict[str, list[int]] = {}
+    tops: list[int] = []
+    for scope in scopes:
+        attributes = scope.attributes
+        items[scope.mem_id] = {"@type": (attributes.get("itemtype") or "").split()}
+        for reference in (attributes.get("itemref") or "").split():
+            referring.setdefault(reference, []).append(scope.mem_id)
+        if "itemprop" not in attributes:
+            tops.append(scope.mem_id)
+    for element in properties:
+        attributes = element.attributes
+        owners = _owners(element, items, referring)
+        if not owners:
+            continue
+        value: Any = items[element.mem_id] if "itemscope" in attributes else _value(element, attributes, document)
+        for name in (attributes.get("itemprop") or "").split():
+            for owner in owners:
+                items[owner].setdefault(name, []).append(value)
+    return [items[top] for top in tops]
+
+
+def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, list[int]]) -> list[int]:
+    """The items that the property belongs to: the nearest around it, and those that refer to a part it stands in."""
+    owners: list[int] = []
+    node: LexborNode | None = element
+    for _ in range(MAX_ANCESTORS):
+        if node is None:
+            break
+        if node.mem_id in items and node is not element:
+            return [*owners, node.mem_id]
+        if referring and node.id:
+            owners += referring.get(node.id, [])
+        node = node.parent
+    return owners
+
+
+def _value(element: LexborNode, attributes: dict[str, str | None], document: Document) -> str:
+    tag = element.tag
+    if tag == "meta":
+        return attributes.get("content") or ""
+    if tag in _SOURCE_TAGS:
+        return document.absolute(attributes.get("src") or "") or ""
+    if tag in ("a", "area", "link"):
+        return document.absolute(attributes.get("href") or "") or ""
+    if tag in ("data", "meter") and attributes.get("value"):
+        return attributes.get("value") or ""
+    if tag == "time" and attributes.get("datetime"):
+        return attributes.get("datetime") or ""
+    # Not in the standard, but what sites write: the value for machines beside the text for readers.
+    return attributes.get("content") or text_of(element)

@@ -1,0 +1,300 @@
+"""A thing for sale and its offers, as schema.org nodes, to `product_offer` rows. Refuses rather than guesses."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from stdnum import ean  # type: ignore[import-untyped]
+
+from scrape_assets.rules.currency import currency_code, signs_in
+from scrape_assets.rules.document import Document
+from scrape_assets.rules.keys import plain
+from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
+from scrape_assets.rules.row import Row
+from scrape_assets.rules.spec import PageRule
+from scrape_assets.rules.structured import Candidate, Node, types
+
+NOT_FOR_SALE = frozenset(("out_of_stock", "discontinued"))
+"""The availabilities that need no price."""
+
+_AVAILABILITY = {
+    "instock": "in_stock", "instoreonly": "in_stock", "onlineonly": "in_stock", "available": "in_stock",
+    "outofstock": "out_of_stock", "soldout": "out_of_stock", "oos": "out_of_stock", "unavailable": "out_of_stock",
+    "notavailable": "out_of_stock", "currentlyunavailable": "out_of_stock",
+    "preorder": "preorder", "presale": "preorder", "backorder": "backorder",
+    "limitedavailability": "limited", "limited": "limited", "limitedstock": "limited", "discontinued": "discontinued",
+}  # fmt: skip
+_CONDITION = {
+    "newcondition": "new", "new": "new", "usedcondition": "used", "used": "used", "refurbishedcondition": "refurbished",
+    "refurbished": "refurbished", "damagedcondition": "damaged", "damaged": "damaged",
+}  # fmt: skip
+_LIST_PRICES = ("listprice", "strikethroughprice", "msrp", "srp", "suggestedretailprice", "regularprice")
+
+
+@dataclass(slots=True)
+class _Facts:
+    """Values and their sources while a row is being put together."""
+
+    source: str
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def put(self, name: str, value: Any, path: str) -> None:
+        if value is not None and value != "" and name not in self.values:
+            self.values[name] = value
+            self.sources[name] = path if path.startswith(("declared", "page", "opengraph")) else f"{self.source}.{path}"
+
+
+def texts(value: Any) -> list[str]:
+    """The distinct texts in a value: numbers as plain text, entities resolved, of a node its name."""
+    found: list[str] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            item = next((item[key] for key in ("name", "@value", "value", "url", "@id") if item.get(key)), None)
+        if isinstance(item, bool) or item is None:
+            continue
+        if isinstance(item, float):
+            # Beyond 2**53 digits were lost in reading: better nothing than a wrong number.
+            item = plain(Decimal(repr(item))) if math.isfinite(item) and abs(item) < 2**53 else ""
+        if not isinstance(item, (str, int)):
+            continue
+        text = " ".join((html.unescape(item) if isinstance(item, str) and "&" in item else str(item)).split())
+        if text and text not in found:
+            found.append(text)
+    return found
+
+
+def first_text(value: Any) -> str | None:
+    """The first text in a value."""
+    return next(iter(texts(value)), None)
+
+
+def availability(text: str) -> str:
+    """One of the seven words of `product_offer`; `unknown` for a text that states none of them clearly.
+
+    >>> [availability(text) for text in ("http://schema.org/InStock", "Out of stock", "In stock (22 available)", "Auf Lager")]
+    ['in_stock', 'out_of_stock', 'in_stock', 'unknown']
+    """
+    word = "".join(char for char in text.rsplit("/", 1)[-1].lower() if char.isalpha())
+    if word in _AVAILABILITY:
+        return _AVAILABILITY[word]
+    for start in ("outofstock", "soldout", "notavailable", "currentlyunavailable", "notinstock"):
+        if word.startswith(start):
+            return "out_of_stock"
+    return "in_stock" if word.startswith("instock") else "unknown"
+
+
+def gtin(text: str) -> str | None:
+    """The digits of a valid GTIN-8, -12, -13 or -14 (or ISBN-13); None for anything else, zeros included."""
+    digits = "".join(char for char in text if char not in " -")
+    if digits.isascii() and digits.isdigit() and digits.strip("0") and len(digits) in (8, 12, 13, 14):
+        return digits if ean.is_valid(digits) else None
+    return None
+
+
+def iso_utc(text: str) -> str | None:
+    """An ISO 8601 time in UTC; without a zone it is taken as UTC. None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def priced(text: str, page: PageRule, currency: str | None) -> Money | Refusal:
+    """The amount in machine-readable text: as it stands, else with the separator that the declaration names."""
+    money = parse_money(text, currency=currency)
+    if isinstance(money, Refusal) and money.ambiguous and page.decimal:
+        return parse_money(text, decimal=page.decimal, currency=currency)
+    return money
+
+
+def rows_of(candidate: Candidate, document: Document, page: PageRule) -> list[Row] | Refusal:
+    """One row for each offer of the candidate, or why one of them cannot be read. Empty: it names no offer."""
+    rows: list[Row] = []
+    for node, offer, path in _offers(candidate):
+        row = _row(candidate, node, offer, path, document, page)
+        if isinstance(row, Refusal):
+            return row
+        if row.values not in [known.values for known in rows]:
+            rows.append(row)
+    return rows
+
+
+def _offers(candidate: Candidate) -> Iterator[tuple[Node, Node, str]]:
+    """Each (product or variant, offer, path of the offer). Nodes may refer in circles: each is entered once."""
+    for node, prefix in _variants(candidate):
+        todo = [(node.get("offers"), f"{prefix}offers")]
+        entered: set[int] = set()
+        while todo:
+            value, path = todo.pop()
+            value = candidate.resolve(value)
+            if isinstance(value, list):
+                todo += [(item, path) for item in reversed(value)]
+            elif isinstance(value, dict) and id(value) not in entered:
+                entered.add(id(value))
+                if isinstance(value.get("offers"), (dict, list)) and value["offers"]:
+                    todo.append((value["offers"], f"{path}.offers"))
+                else:
+                    yield node, value, path
+
+
+def _variants(candidate: Candidate) -> Iterator[tuple[Node, str]]:
+    group = candidate.node
+    variants = candidate.resolve(group.get("hasVariant"))
+    yield group, ""
+    if group.get("offers"):
+        return
+    inherited = {key: value for key, value in group.items() if key not in ("hasVariant", "offers", "url", "@id", "sku")}
+    for variant in variants if isinstance(variants, list) else [variants]:
+        variant = candidate.resolve(variant)
+        if isinstance(variant, dict):
+            yield {**inherited, **variant}, "hasVariant."
+
+
+def _row(
+    candidate: Candidate, node: Node, offer: Node, path: str, document: Document, page: PageRule
+) -> Row | Refusal:
+    facts = _Facts(candidate.source)
+    stock = first_text(offer.get("availability"))
+    if stock:
+        facts.put("availability", availability(stock), f"{path}.availability")
+    refusal = _put_price(facts, candidate, offer, path, page)
+    if refusal is not None:
+        if refusal.ambiguous or facts.values.get("availability") not in NOT_FOR_SALE:
+            return refusal
+    _put_identity(facts, node, offer, path, document)
+    rating = node.get("aggregateRating")
+    rating = candidate.resolve(rating[0] if isinstance(rating, list) and rating else rating)
+    if isinstance(rating, dict):
+        _put_rating(facts, rating)
+    image = node.get("image")
+    for item in image if isinstance(image, list) else [image]:
+        address = first_text((item.get("url") or item.get("contentUrl")) if isinstance(item, dict) else item)
+        if address and (absolute := document.absolute(address)):
+            facts.put("image_url", absolute, "image")
+            break
+    if revised := first_text(node.get("dateModified")):
+        facts.put("source_revised_at", iso_utc(revised), "dateModified")
+    return Row(facts.values, facts.sources)
+
+
+def _put_identity(facts: _Facts, node: Node, offer: Node, path: str, document: Document) -> None:
+    names = texts(node.get("name"))
+    if len(names) > 1:
+        # Microdata scoped over the whole page gathers other products' names as well.
+        title = (document.tree.css_first("title") or document.tree.root).text()[:500] if document.tree.root else ""
+        names = [name for name in names if name in " ".join(title.split())][:1]
+    facts.put("name", next(iter(names), None), "name")
+    for where, at in ((offer, f"{path}."), (node, "")):
+        facts.put("sku", first_text(where.get("sku")), f"{at}sku")
+        facts.put("mpn", first_text(where.get("mpn")), f"{at}mpn")
+        for key in ("gtin13", "gtin", "gtin14", "gtin12", "gtin8", "isbn"):
+            facts.put("gtin", gtin(first_text(where.get(key)) or ""), f"{at}{key}")
+        if condition := first_text(where.get("itemCondition")):
+            word = condition.rsplit("/", 1)[-1].lower()
+            facts.put("condition", _CONDITION.get(word), f"{at}itemCondition")
+    facts.put("brand", first_text(node.get("brand")), "brand")
+    facts.put("seller", first_text(offer.get("seller") or offer.get("offeredBy")), f"{path}.seller")
+    if path.startswith("hasVariant."):
+        features = [text for key in ("color", "size", "material", "pattern") for text in texts(node.get(key))[:1]]
+        facts.put("variant", " / ".join(features), "hasVariant")
+    for where, at in ((node, "url"), (offer, f"{path}.url")):
+        if address := first_text(where.get("url")):
+            facts.put("url", document.absolute(address), at)
+    facts.put("url", document.url, "page address")
+
+
+def _put_rating(facts: _Facts, rating: Node) -> None:
+    score = parse_number(first_text(rating.get("ratingValue")) or "")
+    best = parse_number(first_text(rating.get("bestRating")) or "5")
+    if isinstance(score, Decimal) and isinstance(best, Decimal) and 0 < score <= best:
+        # Stated out of five, whatever the site's own scale.
+        scaled = score if best == 5 else (score * 5 / best).quantize(Decimal("0.01"))
+        facts.put("rating", plain(scaled), "aggregateRating.ratingValue")
+    for key in ("reviewCount", "ratingCount"):
+        count = parse_number(first_text(rating.get(key)) or "", whole=True)
+        if isinstance(count, Decimal) and count >= 0:
+            facts.put("review_count", int(count), f"aggregateRating.{key}")
+
+
+def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page: PageRule) -> Refusal | None:
+    """Writes price, currency and list price; else says why there is no price that could be trusted."""
+    specifications = _specifications(candidate, offer)
+    prices, price_path = texts(offer.get("price")), f"{path}.price"
+    if not prices and (plain_ones := [spec for spec in specifications if _role(spec) == "price"]):
+        prices = [text for spec in plain_ones for text in texts(spec.get("price"))]
+        price_path = f"{path}.priceSpecification.price"
+    if not prices and "lowPrice" in offer:
+        low, high = first_text(offer.get("lowPrice")), first_text(offer.get("highPrice"))
+        if low and (low == high or first_text(offer.get("offerCount")) == "1"):
+            prices, price_path = [low], f"{path}.lowPrice"
+        elif low:
+            return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
+    if not prices:
+        return Refusal(f"price missing in {candidate.source}")
+    if len(set(prices)) > 1:
+        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(prices[:3])}", True)
+    stated = [code for where in (offer, *specifications) for code in texts(where.get("priceCurrency"))]
+    currency = currency_or_refusal(stated, page)
+    if isinstance(currency, Refusal):
+        return currency
+    money = priced(prices[0], page, currency)
+    if isinstance(money, Refusal):
+        return money
+    if money.amount == 0:
+        return Refusal(f"price is zero in {candidate.source}", facts.values.get("availability") not in NOT_FOR_SALE)
+    if money.currency is None:
+        return Refusal(f"ambiguous price {prices[0]!r}: no currency is stated; declare money", True)
+    facts.put("price", plain(money.amount), price_path)
+    if any(currency_code(text) for text in stated):
+        facts.put("currency", money.currency, f"{path}.priceCurrency")
+    facts.put("currency", money.currency, "declared money" if currency else price_path)
+    for spec in specifications:
+        other = priced(first_text(spec.get("price")) or "", page, money.currency)
+        if isinstance(other, Money) and _role(spec) == "list_price" and other.amount >= money.amount:
+            facts.put("list_price", plain(other.amount), f"{path}.priceSpecification.price")
+        if isinstance(other, Money) and _role(spec) == "unit_price":
+            facts.put("unit_price", plain(other.amount), f"{path}.priceSpecification.price")
+            quantity = spec.get("referenceQuantity")
+            if isinstance(quantity, dict):
+                unit = [*texts(quantity.get("value"))[:1], *texts(quantity.get("unitCode") or quantity.get("unitText"))[:1]]
+                facts.put("unit", " ".join(unit), f"{path}.priceSpecification.referenceQuantity")
+    return None
+
+
+def currency_or_refusal(stated: list[str], page: PageRule) -> str | None | Refusal:
+    """The currency that the data names, else the declared one, else None; a contradiction is refused."""
+    codes = {code for text in stated if (code := currency_code(text))}
+    if len(codes) > 1:
+        return Refusal(f"ambiguous price: more than one currency ({', '.join(sorted(codes))})", True)
+    if codes:
+        return codes.pop()
+    for text in stated:
+        if page.money and any(page.money not in possible for possible in signs_in(text)):
+            return Refusal(f"ambiguous price: the page says {text!r}, the declaration {page.money}", True)
+    return page.money
+
+
+def _specifications(candidate: Candidate, offer: Node) -> list[Node]:
+    value = candidate.resolve(offer.get("priceSpecification"))
+    found = [candidate.resolve(item) for item in value] if isinstance(value, list) else [value]
+    return [item for item in found if isinstance(item, dict)]
+
+
+def _role(specification: Node) -> str:
+    """What a price specification states: the price, a list price, a price per unit, or a cost that is none of these."""
+    kind = (first_text(specification.get("priceType")) or "").rsplit("/", 1)[-1].lower()
+    if kind in _LIST_PRICES:
+        return "list_price"
+    if specification.get("referenceQuantity"):
+        return "unit_price"
+    if kind not in ("", "saleprice") or types(specification) & {"DeliveryChargeSpecification", "PaymentChargeSpecification"}:
+        return "other"
+    return "price"

@@ -1,0 +1,147 @@
+"""The data a page carries for machines in JSON-LD and OpenGraph, and which of its nodes are things for sale."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from scrape_assets.rules.document import Document
+
+Node = dict[str, Any]
+
+# What sites put around a block: comment and CDATA markers, themselves commented out, and semicolons.
+_BEFORE = re.compile(r"(?:[\s;\ufeff]|<!--|<!\[CDATA\[|//|/\*|\*/)+", re.IGNORECASE)
+_AFTER = re.compile(r"(?:[\s;\ufeff]|-->|\]\]>|//|/\*|\*/)+$")
+_VOCABULARY = re.compile(r"^(?:https?://(?:www\.)?schema\.org/|schema:)", re.IGNORECASE)
+_PRODUCTS = frozenset("Product ProductGroup ProductModel IndividualProduct SomeProducts Vehicle Car Motorcycle".split())
+# Things that name offers without being what is offered.
+_SELLERS = frozenset(
+    "Organization Corporation LocalBusiness Store OnlineStore OnlineBusiness Person Brand WebSite Offer AggregateOffer"
+    " OfferCatalog ItemList CollectionPage SearchResultsPage Service".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLd:
+    """The JSON-LD blocks that could be read, in document order, and how many could not."""
+
+    blocks: list[Any]
+    broken: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One thing for sale that the page describes: its node, where it stands, and the nodes that ids refer to."""
+
+    node: Node
+    source: str
+    by_id: dict[str, Node]
+
+    def resolve(self, value: Any) -> Any:
+        """The node that `{"@id": …}` refers to, where the page has it; any other value as it is."""
+        if isinstance(value, dict) and len(value) == 1 and isinstance(reference := value.get("@id"), str):
+            return self.by_id.get(reference, value)
+        return value
+
+
+def json_ld(document: Document) -> JsonLd:
+    """Each script's JSON-LD on its own: a broken block hides no other, the usual dirt around a good one is removed."""
+    blocks: list[Any] = []
+    broken = 0
+    if "ld+json" not in document.text and "LD+JSON" not in document.text.upper():
+        return JsonLd(blocks, broken)
+    for script in document.css("script[type]"):
+        if not (script.attributes.get("type") or "").strip().lower().startswith("application/ld+json"):
+            continue
+        text = script.text()
+        if not text.strip():
+            continue
+        try:
+            blocks.append(_load(text))
+        except (ValueError, RecursionError):
+            broken += 1
+    return JsonLd(blocks, broken)
+
+
+def _load(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        pass
+    bare = _unwrap(text)
+    try:
+        # Line breaks inside strings and half character pairs are let through here; `row.checked` sees the latter.
+        return json.loads(bare, strict=False)
+    except ValueError:
+        if "&quot;" not in bare and "&#34;" not in bare:
+            raise
+    return json.loads(_unwrap(html.unescape(bare)), strict=False)
+
+
+def _unwrap(text: str) -> str:
+    if before := _BEFORE.match(text):
+        text = text[before.end() :]
+    # Only the last characters are searched: the pattern would be quadratic over a hostile block.
+    return text[:-100] + _AFTER.sub("", text[-100:])
+
+
+def candidates(blocks: list[Any], source: str) -> list[Candidate]:
+    """The things for sale that the blocks describe as their own subject, not as related or listed ones.
+
+    Products first; only where there are none, another named thing with offers (an event, a book, an app).
+    """
+    nodes = list(_subjects(blocks))
+    by_id = {node["@id"]: node for node in nodes if isinstance(node.get("@id"), str) and len(node) > 1}
+    products = [node for node in nodes if _PRODUCTS & types(node)]
+    if not products:
+        products = [node for node in nodes if node.get("offers") and node.get("name") and not _SELLERS & types(node)]
+    return [Candidate(node, f"{source} {_shown_type(node)}", by_id) for node in products]
+
+
+def _subjects(blocks: list[Any]) -> Iterator[Node]:
+    """The nodes at the top: of blocks, arrays and graphs, and what a page or a sole offer is about."""
+    todo = list(reversed(blocks))
+    while todo:
+        item = todo.pop()
+        if isinstance(item, list):
+            todo.extend(reversed(item))
+        elif isinstance(item, dict):
+            yield item
+            kinds = types(item)
+            inner = [item.get("@graph")]
+            if any(kind.endswith("Page") for kind in kinds):
+                inner += [item.get("mainEntity"), item.get("mainEntityOfPage")]
+            if "Offer" in kinds and isinstance(item.get("itemOffered"), dict):
+                inner.append({**item["itemOffered"], "offers": item})
+            todo.extend(part for part in reversed(inner) if isinstance(part, (dict, list)))
+
+
+def types(node: Node) -> frozenset[str]:
+    """The node's schema.org types by their bare names."""
+    declared = node.get("@type")
+    names = declared if isinstance(declared, list) else [declared]
+    return frozenset(_VOCABULARY.sub("", name.strip()) for name in names if isinstance(name, str))
+
+
+def _shown_type(node: Node) -> str:
+    return min(_PRODUCTS & types(node) or types(node), default="node")
+
+
+def open_graph(document: Document) -> dict[str, list[str]]:
+    """The page's `og:` and `product:` meta tags, each with its distinct values in order."""
+    found: dict[str, list[str]] = {}
+    if "og:" not in document.text and "product:" not in document.text:
+        return found
+    for meta in document.css("meta[content]"):
+        attributes = meta.attributes
+        name = attributes.get("property") or attributes.get("name") or ""
+        value = (attributes.get("content") or "").strip()
+        if value and name.startswith(("og:", "product:")) and value not in found.setdefault(name, []):
+            found[name].append(value)
+    return found

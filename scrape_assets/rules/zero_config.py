@@ -1,0 +1,216 @@
+"""`product_offer` rows of a page nobody described: from its own JSON-LD, microdata or OpenGraph, in that order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from urllib.parse import unquote, urlsplit
+
+from scrape_assets.rules.document import Document
+from scrape_assets.rules.keys import plain
+from scrape_assets.rules.microdata import microdata
+from scrape_assets.rules.money import Refusal
+from scrape_assets.rules.offers import (
+    NOT_FOR_SALE,
+    availability,
+    currency_or_refusal,
+    first_text,
+    gtin,
+    priced,
+    rows_of,
+    texts,
+)
+from scrape_assets.rules.row import Failed, Row, checked
+from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.states import FailureClass
+from scrape_assets.rules.structured import Candidate, candidates, json_ld, open_graph
+
+MIN_SKU_CHARACTERS = 4
+"""A shorter article number may stand in any address by chance."""
+
+_CODE_KEYS = ("sku", "productID", "mpn", "gtin13", "gtin", "gtin14", "gtin12", "gtin8")
+
+
+def zero_config(document: Document, requested_url: str, rule: ExtractRule) -> tuple[Row, ...] | Failed:
+    """The page's offers, or why there is none that can be trusted.
+
+    The first kind of data that names a price decides; a weaker one never overrules an ambiguous stronger one.
+    """
+    blocks = json_ld(document)
+    refused: Refusal | None = None
+    readers: tuple[Callable[[], list[Row] | Refusal | None], ...] = (
+        lambda: _from(candidates(blocks.blocks, "json-ld"), document, requested_url, rule),
+        lambda: _from(candidates(microdata(document), "microdata"), document, requested_url, rule),
+        lambda: _from_open_graph(document, rule.page),
+    )
+    for read in readers:
+        found = read()
+        if isinstance(found, list):
+            return _all_checked(found, ("name", "price", "currency", *rule.key))
+        if found is not None:
+            refused = refused or found
+            if found.ambiguous:
+                break
+    if refused is not None:
+        return Failed(FailureClass.EXTRACTION, refused.reason)
+    broken = f"; {blocks.broken} JSON-LD block(s) could not be read" if blocks.broken else ""
+    return Failed(
+        FailureClass.EXTRACTION if blocks.broken else FailureClass.WRONG_TEMPLATE,
+        f"no product in JSON-LD, microdata or OpenGraph data{broken}; declare fields",
+        evidence=False,
+    )
+
+
+def _all_checked(rows: Iterable[Row], required: tuple[str, ...]) -> tuple[Row, ...] | Failed:
+    good: list[Row] = []
+    for row in rows:
+        result = checked(row, required)
+        if isinstance(result, Failed):
+            return result
+        good.append(result)
+    return tuple(good)
+
+
+def _from(found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule) -> list[Row] | Refusal | None:
+    """The rows of the candidate that the page is about; None when there is no candidate."""
+    if not found:
+        return None
+    selling = [one for one in found if one.node.get("offers") or one.node.get("hasVariant")]
+    if not selling:
+        return Refusal(f"price missing: {found[0].source} has no offers")
+    chosen = _of_this_page(selling, document, requested_url) if len(selling) > 1 else selling
+    outcomes = [rows_of(one, document, rule.page) for one in chosen]
+    for outcome in outcomes:
+        if isinstance(outcome, Refusal):
+            return outcome if len(chosen) == 1 else _ambiguous_product(chosen)
+    rows = [row for outcome in outcomes if isinstance(outcome, list) for row in outcome]
+    if not rows:
+        return Refusal(f"price missing: {chosen[0].source} has offers that say nothing")
+    if len(chosen) > 1 and len({_shown(row, ("name", "price", "currency")) for row in rows}) > 1:
+        return _ambiguous_product(chosen)
+    return _told_apart(rows, rule.key)
+
+
+def _ambiguous_product(chosen: list[Candidate]) -> Refusal:
+    names = ", ".join(repr((first_text(one.node.get("name")) or "?")[:40]) for one in chosen[:3])
+    return Refusal(f"ambiguous product: {len(chosen)} on the page and none alone matches its address ({names})", True)
+
+
+def _shown(row: Row, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(str(row.values.get(name, "")) for name in names)
+
+
+def _told_apart(rows: list[Row], key: tuple[str, ...]) -> list[Row] | Refusal:
+    """Several rows only where the key tells them apart; one where they agree on the price; else a refusal."""
+    if len(rows) == 1:
+        return rows
+    shown = [_shown(row, key) for row in rows]
+    if key and all(all(parts) for parts in shown) and len(set(shown)) == len(rows):
+        return rows
+    prices = {_shown(row, ("price", "currency")) for row in rows}
+    if len(prices) > 1:
+        several = ", ".join(sorted(" ".join(price) for price in prices)[:4])
+        return Refusal(
+            f"ambiguous price: {len(rows)} offers ({several}) that the key {list(key)} does not tell apart", True
+        )
+    first = rows[0]
+    values = {name: value for name, value in first.values.items() if all(row.values.get(name) == value for row in rows)}
+    stock = {row.values.get("availability") for row in rows}
+    if len(stock) > 1 and "in_stock" in stock:
+        values["availability"] = "in_stock"
+    sources = {name: first.sources.get(name, "any of the offers") for name in values}
+    return [Row(values, sources)]
+
+
+def _of_this_page(found: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
+    """Of several candidates, the one whose address or number is the page's; all that are left when none is alone."""
+    addresses = {document.url, requested_url}
+    for node in document.css('link[rel="canonical"][href]'):
+        if address := document.absolute(node.attributes.get("href") or ""):
+            addresses.add(address)
+    whole = {_address(url) for url in addresses}
+    paths = {address[:2] for address in whole}
+    words = " ".join(unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url))
+    tests: tuple[Callable[[Candidate], bool], ...] = (
+        lambda one: any(_address(url) in whole for url in _addresses(one, document)),
+        lambda one: any(_address(url)[:2] in paths for url in _addresses(one, document)),
+        lambda one: any(_names(words, code) for key in _CODE_KEYS for code in texts(one.node.get(key))),
+    )
+    left = found
+    for test in tests:
+        matching = [one for one in left if test(one)]
+        if len(matching) == 1:
+            return matching
+        left = matching or left
+    return left
+
+
+def _addresses(candidate: Candidate, document: Document) -> list[str]:
+    node = candidate.node
+    offers = node.get("offers")
+    stated = [node.get("url"), node.get("@id"), node.get("mainEntityOfPage")]
+    stated += [offer.get("url") for offer in (offers if isinstance(offers, list) else [offers]) if isinstance(offer, dict)]
+    found = [text for value in stated for text in ([value] if isinstance(value, str) else texts(value))]
+    return [absolute for text in found if (absolute := document.absolute(text))]
+
+
+def _address(url: str) -> tuple[str, str, str]:
+    """What makes two addresses the same page: host, path and query; not the scheme, `www.`, a last slash, a fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url, "", ""
+    return parts.netloc.lower().removeprefix("www."), unquote(parts.path).rstrip("/"), parts.query
+
+
+def _names(words: str, code: str) -> bool:
+    if len(code) < MIN_SKU_CHARACTERS:
+        return False
+    return re.search(rf"(?<![^\W_]){re.escape(code.lower())}(?![^\W_])", words) is not None
+
+
+def _from_open_graph(document: Document, page: PageRule) -> list[Row] | Refusal | None:
+    """One row from `product:price:*` meta tags; None when the page has none."""
+    tags = open_graph(document)
+    prefix = next((name for name in ("product:sale_price", "product:price", "og:price") if f"{name}:amount" in tags), None)
+    if prefix is None:
+        return None
+    amounts = tags[f"{prefix}:amount"]
+    if len(amounts) > 1:
+        return Refusal(f"ambiguous price: {prefix}:amount states {' and '.join(amounts[:3])}", True)
+    currency = currency_or_refusal(tags.get(f"{prefix}:currency", tags.get("product:price:currency", [])), page)
+    if isinstance(currency, Refusal):
+        return currency
+    stock = tags.get("product:availability") or tags.get("og:availability") or []
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+
+    def put(name: str, value: str | None, source: str) -> None:
+        if value:
+            values[name], sources[name] = value, source
+
+    if stock:
+        put("availability", availability(stock[0]), "opengraph product:availability")
+    money = priced(amounts[0], page, currency)
+    if isinstance(money, Refusal):
+        return money
+    if money.amount == 0:
+        if values.get("availability") not in NOT_FOR_SALE:
+            return Refusal(f"price is zero in {prefix}:amount", True)
+    elif money.currency is None:
+        return Refusal(f"ambiguous price {amounts[0]!r}: no currency is stated; declare money", True)
+    else:
+        put("price", plain(money.amount), f"opengraph {prefix}:amount")
+        put("currency", money.currency, f"opengraph {prefix}:currency" if currency != page.money else "declared money")
+    if prefix == "product:sale_price" and len(tags.get("product:price:amount", [])) == 1:
+        regular = priced(tags["product:price:amount"][0], page, money.currency)
+        if not isinstance(regular, Refusal) and regular.amount >= money.amount:
+            put("list_price", plain(regular.amount), "opengraph product:price:amount")
+    for name, tag in (("name", "og:title"), ("brand", "product:brand"), ("sku", "product:retailer_item_id")):
+        put(name, first_text(tags.get(tag)), f"opengraph {tag}")
+    put("gtin", gtin(first_text(tags.get("product:ean") or tags.get("product:gtin")) or ""), "opengraph product:ean")
+    for name, tag in (("url", "og:url"), ("image_url", "og:image")):
+        put(name, document.absolute((tags.get(tag) or [""])[0]) if tags.get(tag) else None, f"opengraph {tag}")
+    if "url" not in values:
+        put("url", document.url, "page address")
+    return [Row(values, sources)]

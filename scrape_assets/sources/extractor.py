@@ -1,0 +1,336 @@
+"""Extraction in child processes: no page can starve the event loop, take the worker with it, or its memory.
+
+Each child has one page in work and at most one more on its way, so that it is never idle for want of the
+parent. When a child dies, the page it worked on is charged with it and the other one goes to another child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import orjson
+
+from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.states import FailureClass, PageState
+from scrape_assets.sources.frames import LENGTHS, frame
+
+PAGES_PER_CHILD = 2
+MAX_FAILED_STARTS = 3
+START_SECONDS = 120.0
+"""A child that is not ready by then is replaced; a busy machine takes its time."""
+
+_PACKAGE_ROOT = Path(__file__).parents[2]
+# Secrets of ours (the database's address) are no business of a process that reads hostile pages.
+_PRIVATE_ENVIRONMENT = "SCRAPE_ASSETS_"
+
+
+class ExtractorUnavailable(ScrapeAssetsError):
+    """Extraction processes do not start; no page can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a child needs to know of one retailer in one window; sent once per child and remembered by `key`."""
+
+    key: str
+    rule_json: str
+    pages_folder: str | None
+    page_object: str | None
+    dataset_id: str
+    retailer: str
+    collection_window: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a page says: `rows` is a JSON array ready for the database, good when `failure_class` is None."""
+
+    page_state: PageState | None
+    failure_class: FailureClass | None
+    reason: str
+    rows: str = "[]"
+    row_count: int = 0
+    collisions: int = 0
+    peak_memory_mb: float = 0.0
+    seconds: float = 0.0
+
+    def observations(self) -> list[dict[str, Any]]:
+        """The rows as objects, for those who do not hand them to the database."""
+        found: list[dict[str, Any]] = orjson.loads(self.rows)
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class _Page:
+    header: dict[str, Any]
+    body: bytes
+    setup: Setup
+    answer: asyncio.Future[Judgement]
+
+
+@dataclass(slots=True, eq=False)
+class _Child(asyncio.Protocol):
+    """One extraction process, seen from the parent."""
+
+    process: subprocess.Popen[bytes]
+    parent_peak_mb: float
+    now: Callable[[], float]
+    on_ready: Callable[[], None]
+    on_answer: Callable[[], None]
+    on_lost: Callable[[_Child], None]
+    since: float
+    """When the child was started, then when the page at its head became the head."""
+    transport: asyncio.WriteTransport | None = None
+    pages: deque[_Page] = field(default_factory=deque)
+    known: set[str] = field(default_factory=set)
+    buffer: bytearray = field(default_factory=bytearray)
+    ready: bool = False
+    leaving: bool = False
+    hung: bool = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        while len(self.buffer) >= LENGTHS.size:
+            header_length, body_length = LENGTHS.unpack_from(self.buffer)
+            start, end = LENGTHS.size + header_length, LENGTHS.size + header_length + body_length
+            if len(self.buffer) < end:
+                return
+            header, body = bytes(self.buffer[LENGTHS.size : start]), bytes(self.buffer[start:end])
+            del self.buffer[:end]
+            self._answered(orjson.loads(header), body)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 # the process's end says more
+        self.on_lost(self)
+
+    def send(self, page: _Page) -> None:
+        """The page is on its way to the child, which must be ready."""
+        if self.transport is None:
+            raise RuntimeError("a page was given to an extraction process that is not connected")
+        if page.setup.key not in self.known:
+            self.known.add(page.setup.key)
+            setup = page.setup
+            described = {name: getattr(setup, name) for name in Setup.__slots__}
+            self.transport.write(frame({"setup": described, "key": setup.key}, b""))
+        if not self.pages:
+            self.since = self.now()
+        self.pages.append(page)
+        self.transport.write(frame(page.header, page.body))
+
+    def _answered(self, header: dict[str, Any], rows: bytes) -> None:
+        if "ready" in header:
+            self.ready = True
+            self.on_ready()
+            return
+        page = self.pages.popleft()
+        self.since = self.now()
+        self.leaving = header["leaving"]
+        if not page.answer.done():
+            state, failure = header["page_state"], header["failure_class"]
+            page.answer.set_result(
+                Judgement(
+                    PageState(state) if state is not None else None,
+                    FailureClass(failure) if failure is not None else None,
+                    header["reason"],
+                    rows.decode() or "[]",
+                    header["count"],
+                    header["collisions"],
+                    header["peak"],
+                    header["seconds"],
+                )
+            )
+        self.on_answer()
+
+
+class ExtractorPool:
+    """A number of child processes that judge pages, alive inside `async with`.
+
+    A page may take `timeout_seconds` and make its child grow by `memory_bytes`; what takes more is stopped
+    and answered as a crash of that page alone.
+    """
+
+    def __init__(self, processes: int, *, memory_bytes: int = 512 * 1024 * 1024, timeout_seconds: float = 30.0) -> None:
+        self._processes = processes
+        self._memory_bytes = memory_bytes
+        self._timeout_seconds = timeout_seconds
+        self._children: list[_Child] = []
+        self._waiting: deque[_Page] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed_starts = 0
+        self._broken: ExtractorUnavailable | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        for _ in range(self._processes):
+            await self._spawn()
+        self._run(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing = True
+        for page in [*self._waiting, *(page for child in self._children for page in child.pages)]:
+            page.answer.cancel()
+        self._waiting.clear()
+        # They hold nothing durable: ending them at once is as good as asking.
+        for child in self._children:
+            if child.transport is not None:
+                child.transport.abort()
+            child.process.kill()
+            await asyncio.to_thread(child.process.wait)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The children now alive."""
+        return [child.process.pid for child in self._children]
+
+    async def judge(
+        self, response: Response, setup: Setup, *, canonical_url: str, context: str = "", entity: str | None = None
+    ) -> Judgement:
+        """What the page says, from the next free child."""
+        if self._broken is not None:
+            raise self._broken
+        header = {
+            "key": setup.key,
+            "url": response.url,
+            "final_url": response.final_url,
+            "status": response.status,
+            "headers": response.headers,
+            "redirects": response.redirects,
+            "canonical_url": canonical_url,
+            "context": context,
+            "entity": entity,
+        }
+        page = _Page(header, response.body, setup, self._loop.create_future())
+        self._waiting.append(page)
+        self._feed()
+        return await page.answer
+
+    def _feed(self) -> None:
+        while self._waiting:
+            free = [
+                child
+                for child in self._children
+                if child.ready and not child.leaving and len(child.pages) < PAGES_PER_CHILD
+            ]
+            if not free:
+                return
+            page = self._waiting.popleft()
+            if not page.answer.done():
+                min(free, key=lambda child: len(child.pages)).send(page)
+
+    def _started(self) -> None:
+        self._failed_starts = 0
+        self._feed()
+
+    async def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-u", "-m", "scrape_assets.sources.extractor_child"]
+            process = subprocess.Popen(  # noqa: ASYNC220 # a few milliseconds; asyncio's own kind hides how it ended
+                [*command, str(theirs.fileno()), str(os.getpid()), str(self._memory_bytes)],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                # What a page object prints must not end up in a command's output.
+                stdout=2,
+                env=_environment(),
+            )
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        child = _Child(process, peak_mb, self._now, self._started, self._feed, self._lost, since=self._now())
+        self._children.append(child)
+        await self._loop.create_unix_connection(lambda: child, sock=ours)
+
+    def _lost(self, child: _Child) -> None:
+        if self._closing:
+            return
+        self._children.remove(child)
+        charged = child.pages.popleft() if child.pages and child.ready and not child.leaving else None
+        self._waiting.extendleft(reversed(child.pages))
+        if not child.ready:
+            self._failed_starts += 1
+        self._run(self._replace(child, charged))
+
+    async def _replace(self, child: _Child, charged: _Page | None) -> None:
+        """The dead child is buried, its page answered, and another child takes its place."""
+        # A child that only closed its socket is of no use either; one that already died keeps its status.
+        os.kill(child.process.pid, signal.SIGKILL)
+        _, status, usage = await asyncio.to_thread(os.wait4, child.process.pid, 0)
+        code = child.process.returncode = os.waitstatus_to_exitcode(status)
+        if charged is not None and not charged.answer.done():
+            peak_mb = usage.ru_maxrss / 1024
+            # A process inherits its parent's peak when it starts; below that the kernel's figure says little.
+            peak = f"{peak_mb:.0f} MB" if peak_mb > child.parent_peak_mb else f"under {child.parent_peak_mb:.0f} MB"
+            what = f"hung for {self._timeout_seconds:g} s and was stopped" if child.hung else _end(code)
+            reason = f"the extraction process {what} while it read this page; peak memory {peak}"
+            charged.answer.set_result(
+                Judgement(
+                    None,
+                    FailureClass.EXTRACTOR_CRASHED,
+                    reason,
+                    peak_memory_mb=peak_mb,
+                    seconds=self._now() - child.since,
+                )
+            )
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._broken = ExtractorUnavailable(
+                f"extraction processes do not start: the last one {_end(code)} before it was ready; "
+                "its own message is on stderr"
+            )
+            for page in self._waiting:
+                if not page.answer.done():
+                    page.answer.set_exception(self._broken)
+            self._waiting.clear()
+        elif not self._closing:
+            await self._spawn()
+
+    async def _watch(self) -> None:
+        """Ends children that hang, in their page or in their start."""
+        while True:
+            await asyncio.sleep(min(self._timeout_seconds / 4, 1.0))
+            for child in self._children:
+                allowed = self._timeout_seconds if child.ready else START_SECONDS
+                if (child.pages or not child.ready) and self._now() - child.since > allowed:
+                    child.hung = True
+                    os.kill(child.process.pid, signal.SIGKILL)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE_ENVIRONMENT)}
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), kept.get("PYTHONPATH")]))
+    return kept

@@ -1,0 +1,194 @@
+"""The extraction process: reads pages from a socket, answers what they say. Starts fast, holds nothing durable.
+
+The parent sends setups and pages, the child answers pages in their order; it ends when the socket does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from scrape_assets.rules.judge import judge
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, identify
+from scrape_assets.rules.spec import ExtractRule
+from scrape_assets.rules.states import FailureClass
+from scrape_assets.sources.frames import LENGTHS, frame
+
+_PR_SET_PDEATHSIG = 1
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A setup ready for use; `fault` says why its pages cannot be read."""
+
+    rule: ExtractRule
+    dataset_id: str
+    retailer: str
+    collection_window: str
+    duplicates: Duplicates
+    page_object: Callable[..., Any] | None = None
+    fault: str | None = None
+
+
+def main(arguments: list[str]) -> None:
+    """Serves the socket whose descriptor is the first argument until it closes."""
+    descriptor, parent, memory_bytes = (int(argument) for argument in arguments)
+    _die_with(parent)
+    # The terminal's interrupt is the parent's business: it lets pages finish and then closes the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptor)
+    memory = _Memory()
+    base = memory.limit(memory_bytes)
+    # A reserve to let go of, so that a page that took all the memory can still be reported.
+    reserve = [bytearray(_MB)]
+    setups: dict[str, _Prepared] = {}
+    with connection, connection.makefile("rb", buffering=256 * 1024) as stream:
+        connection.sendall(frame({"ready": base}, b""))
+        while (received := _receive(stream)) is not None:
+            header, body = received
+            if "setup" in header:
+                setups[header["key"]] = _prepare(header["setup"])
+                continue
+            started = time.perf_counter()
+            leaving = False
+            rows = b""
+            try:
+                answer, rows = _judge(header, body, setups[header["key"]])
+            except MemoryError:
+                reserve.clear()
+                leaving = True
+                reason = f"the page needed more than the {memory_bytes // _MB} MB an extraction process may use"
+                answer = _failed(FailureClass.EXTRACTOR_CRASHED, reason)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
+                answer = _failed(FailureClass.EXTRACTION, _words(error))
+            peak = memory.peak()
+            # Memory once taken is seldom given back: a process that grew is replaced between two pages.
+            leaving = leaving or peak - base > memory_bytes / _MB / 2
+            answer |= {"seconds": time.perf_counter() - started, "peak": peak, "leaving": leaving}
+            connection.sendall(frame(answer, rows))
+            if leaving:
+                return
+
+
+def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
+    if prepared.fault is not None:
+        return _failed(FailureClass.EXTRACTION, prepared.fault), b""
+    page = Response(
+        header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
+    )
+    judged = judge(page, prepared.rule, page_object=prepared.page_object)
+    answer: dict[str, Any] = {
+        "page_state": judged.page_state,
+        "failure_class": judged.failure_class,
+        "reason": judged.reason,
+        "count": 0,
+        "collisions": 0,
+    }
+    if judged.failure_class is not None:
+        return answer, b""
+    place = Place(
+        prepared.dataset_id,
+        prepared.retailer,
+        header["context"],
+        prepared.collection_window,
+        header["canonical_url"],
+        header["entity"],
+    )
+    match identify(judged.rows, place, key=prepared.rule.key, duplicates=prepared.duplicates):
+        case RowFault(failure_class, reason):
+            return answer | {"failure_class": failure_class, "reason": reason}, b""
+        case Identified(rows, collisions):
+            return answer | {"count": len(rows), "collisions": collisions}, orjson.dumps(rows)
+
+
+def _prepare(setup: dict[str, Any]) -> _Prepared:
+    rule = ExtractRule.model_validate_json(setup["rule_json"])
+    identity = (rule, setup["dataset_id"], setup["retailer"], setup["collection_window"])
+    duplicates = rule.page.duplicates or ("first" if rule.page.rows else "refuse")
+    if setup["page_object"] is None:
+        return _Prepared(*identity, duplicates)
+    try:
+        # Only here: most retailers need none, and the import costs every child's start.
+        from scrape_assets.datasets.page_objects import load  # noqa: PLC0415 # see above
+
+        loaded = load(Path(setup["pages_folder"]), setup["page_object"])
+    except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
+        return _Prepared(*identity, duplicates, fault=f"page object {setup['page_object']}: {_words(error)}")
+    return _Prepared(*identity, duplicates, page_object=loaded)
+
+
+def _failed(failure_class: FailureClass, reason: str) -> dict[str, Any]:
+    return {"page_state": None, "failure_class": failure_class, "reason": reason, "count": 0, "collisions": 0}
+
+
+def _words(error: BaseException) -> str:
+    """The error in one line, with the place in the code that raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}{where}"
+
+
+class _Memory:
+    """What this process took at most, from the kernel's own page where there is one."""
+
+    def __init__(self) -> None:
+        self._status: int | None = None
+        if sys.platform == "linux":
+            self._status = os.open("/proc/self/status", os.O_RDONLY)
+
+    def peak(self) -> float:
+        """The greatest resident size so far, in MB."""
+        # The resource usage of a process starts at its parent's size, so it is only the second choice.
+        return self._field(b"VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def limit(self, memory_bytes: int) -> float:
+        """Allocations beyond `memory_bytes` over what the process took to start fail; gives its size in MB."""
+        if sys.platform == "linux":
+            allowed = int(self._field(b"VmSize:") * _MB) + memory_bytes
+            resource.setrlimit(resource.RLIMIT_AS, (allowed, allowed))
+        return self.peak()
+
+    def _field(self, name: bytes) -> float:
+        if self._status is None:
+            return 0.0
+        text = os.pread(self._status, 4096, 0)
+        start = text.find(name)
+        return int(text[start + len(name) :].split(None, 1)[0]) / 1024 if start >= 0 else 0.0
+
+
+def _die_with(parent: int) -> None:
+    """The kernel ends this process with its parent, even in the middle of a page that never returns."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            raise SystemExit("the process that started this one is gone")
+
+
+def _receive(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    prefix = stream.read(LENGTHS.size)
+    if len(prefix) < LENGTHS.size:
+        return None
+    header_length, body_length = LENGTHS.unpack(prefix)
+    whole = stream.read(header_length + body_length)
+    if len(whole) < header_length + body_length:
+        return None
+    return orjson.loads(whole[:header_length]), whole[header_length:]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
