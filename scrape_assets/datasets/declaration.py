@@ -26,7 +26,10 @@ PRODUCT = "scrape_assets"
 """Our name towards the sites."""
 
 _OWNED_HEADERS = frozenset(
-    "accept-encoding connection content-length expect host te trailer transfer-encoding upgrade user-agent".split()
+    {
+        *("accept-encoding", "connection", "content-length", "expect", "host", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "user-agent"),
+    }
 )
 _SECRET_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization"))
 
@@ -221,14 +224,15 @@ def user_agent(contact: str) -> str:
 
 def request_headers(dataset: Dataset, retailer: Retailer) -> dict[str, str]:
     """The headers of every request of this retailer, names in lower case."""
-    return {**{name.lower(): value for name, value in retailer.fetch.headers.items()}, "user-agent": user_agent(dataset.contact)}
+    return {
+        **{name.lower(): value for name, value in retailer.fetch.headers.items()},
+        "user-agent": user_agent(dataset.contact),
+    }
 
 
 def extract_rule(dataset: Dataset, retailer: Retailer) -> ExtractRule:
     """What an extraction process needs to know of this retailer."""
-    return ExtractRule(
-        retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name
-    )
+    return ExtractRule(retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name)
 
 
 def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
@@ -275,6 +279,4 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) ->
 
 
 def _extract_block(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
-    block = extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
-    assert isinstance(block, dict)
-    return block
+    return extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)

@@ -216,7 +216,7 @@ def _csv_form(path: Path, first: _Raw) -> tuple[_Parse, int]:
             if misspelt := next((reason for name in names if (reason := _misspelt(name))), None):
                 raise DeclarationError(f"inventory {path}, line {first.number}: {misspelt}")
             return _csv(names, delimiter), first.number
-    if "://" in first.text and not re.search("[,;\t]", first.text) or first.text.startswith("#"):
+    if ("://" in first.text and not re.search("[,;\t]", first.text)) or first.text.startswith("#"):
         return _plain, 0
     raise DeclarationError(
         f"inventory {path}, line {first.number}: {_shown(first.text)[:80]!r} is no header; expected the names of the"
@@ -246,7 +246,9 @@ def _csv(names: list[str], delimiter: str) -> _Parse:
     def parse(text: str) -> _Values:
         cells = _split(text, delimiter)
         if len(cells) > len(names):
-            raise ValueError(f"the line has {len(cells)} cells and the header {len(names)}; quote a cell that holds {delimiter!r}")
+            raise ValueError(
+                f"the line has {len(cells)} cells and the header {len(names)}; quote a cell that holds {delimiter!r}"
+            )
         return dict(zip(names, cells, strict=False))
 
     return parse

@@ -1,8 +1,8 @@
 """Reads a project folder: every dataset with its retailers, resolved; or every problem of every file at once.
 
-    datasets/<dataset_id>/dataset.yaml
-    datasets/<dataset_id>/retailers/<retailer>.yaml     inventory files beside these, or in the dataset's folder
-    datasets/<dataset_id>/pages.py                      optional: page objects and schemas of one's own
+datasets/<dataset_id>/dataset.yaml
+datasets/<dataset_id>/retailers/<retailer>.yaml     inventory files beside these, or in the dataset's folder
+datasets/<dataset_id>/pages.py                      optional: page objects and schemas of one's own
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def project(root: Path) -> dict[str, Dataset]:
         raise DeclarationError(f"{root / FOLDER} holds no dataset; expected a folder with a dataset.yaml for each")
     problems: list[Problem] = []
     found = {name: _dataset(root, name, problems) for name in names}
-    _raise(problems)
+    if problems:
+        raise _told(problems)
     return {name: dataset for name, dataset in found.items() if dataset is not None}
 
 
@@ -51,14 +52,13 @@ def dataset(root: Path, name: str) -> Dataset:
         raise DeclarationError(f"there is no dataset {name!r} in {root / FOLDER}{nearest(name, names)}")
     problems: list[Problem] = []
     found = _dataset(root, name, problems)
-    _raise(problems)
-    assert found is not None
+    if found is None:
+        raise _told(problems)
     return found
 
 
-def _raise(problems: list[Problem]) -> None:
-    if problems:
-        raise DeclarationError("\n".join(str(problem) for problem in dict.fromkeys(problems)))
+def _told(problems: list[Problem]) -> DeclarationError:
+    return DeclarationError("\n".join(str(problem) for problem in dict.fromkeys(problems)))
 
 
 def _names(root: Path) -> list[str]:
@@ -85,12 +85,16 @@ def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
     columns: dict[str, Any] = {}
     if source is not None and declared is not None:
         if declared.dataset != name:
-            problems.append(source.problem(("dataset",), f"{declared.dataset!r} differs from its folder's name, {name!r}"))
+            problems.append(
+                source.problem(("dataset",), f"{declared.dataset!r} differs from its folder's name, {name!r}")
+            )
         try:
             columns = schemas.describe(declared.schema_name, folder)
         except DeclarationError as error:
             problems.append(source.problem(("schema",), str(error)))
-        problems.extend(_unknown_columns(source, ("accept", "required"), declared.accept.required or (), declared, columns))
+        problems.extend(
+            _unknown_columns(source, ("accept", "required"), declared.accept.required or (), declared, columns)
+        )
     retailers = _retailers(root, folder, declared, columns, problems)
     if declared is None or len(problems) > before:
         return None
@@ -111,9 +115,7 @@ def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
     )
 
 
-def _read(
-    root: Path, file: Path, model: type[_File], problems: list[Problem]
-) -> tuple[Source | None, _File | None]:
+def _read(root: Path, file: Path, model: type[_File], problems: list[Problem]) -> tuple[Source | None, _File | None]:
     shown = file.relative_to(root).as_posix()
     try:
         source = parse(shown, file.read_bytes())
@@ -144,7 +146,9 @@ def _retailers(
         if said := name_problem(file.stem):
             problems.append(Problem(shown, 1, "", f"the file's name is the retailer's: {said}"))
         if file.stem in first:
-            problems.append(Problem(shown, 1, "", f"the retailer {file.stem!r} is declared in {first[file.stem].name} already"))
+            problems.append(
+                Problem(shown, 1, "", f"the retailer {file.stem!r} is declared in {first[file.stem].name} already")
+            )
             continue
         first[file.stem] = file
         source, retailer = _read(root, file, RetailerFile, problems)
@@ -175,7 +179,14 @@ def _inventory(
     given = retailer.urls.file
     path = next((place / given for place in (file.parent, folder) if (place / given).is_file()), None)
     if path is None:
-        near = sorted({p.name for place in (file.parent, folder) for p in place.iterdir() if p.suffix in (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")})
+        near = sorted(
+            {
+                p.name
+                for place in (file.parent, folder)
+                for p in place.iterdir()
+                if p.suffix in (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
+            }
+        )
         places = " or ".join(place.relative_to(root).as_posix() for place in (file.parent, folder))
         said = f"inventory {given!r} is not in {places}"
         problems.append(source.problem(("urls", "file"), said + (nearest(given, near) if near else "")))
@@ -208,7 +219,9 @@ def _check(
             problems.append(source.problem(("product", "page_object"), str(error)))
     if declared is not None:
         problems.extend(_unknown_columns(source, ("key",), retailer.key, declared, columns))
-        problems.extend(_unknown_columns(source, ("accept", "required"), retailer.accept.required or (), declared, columns))
+        problems.extend(
+            _unknown_columns(source, ("accept", "required"), retailer.accept.required or (), declared, columns)
+        )
         problems.extend(
             source.problem(("product", "fields", field), _no_column(declared, field, columns))
             for field in retailer.product.fields

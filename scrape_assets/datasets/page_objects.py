@@ -7,12 +7,12 @@ edited file takes effect without a restart, and two datasets may each have a `he
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from scrape_assets.errors import DeclarationError
@@ -33,7 +33,10 @@ def sources(folder: Path) -> dict[str, str]:
     if not (folder / PAGES).is_file():
         return {}
     found = [path for path in folder.rglob("*.py") if _is_importable(folder, path)]
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in sorted(found)}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace")
+        for path in sorted(found)
+    }
 
 
 def attribute(folder: Path, reference: str) -> Any:
@@ -55,20 +58,20 @@ def _is_importable(folder: Path, path: Path) -> bool:
     return all((folder / parent / "__init__.py").is_file() for parent in list(inner)[:-1])
 
 
-def _run(folder: Path) -> Any:
+def _run(folder: Path) -> ModuleType:
     file = (folder / PAGES).resolve()
     if not file.is_file():
         raise DeclarationError(f"there is no pages.py in {folder}")
     name = "scrape_assets_pages_" + hashlib.blake2b(str(file).encode(), digest_size=6).hexdigest()
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(file)
     before = set(sys.modules)
     sys.path.insert(0, str(file.parent))
     sys.modules[name] = module
     try:
-        # Not spec.loader.exec_module, whose bytecode cache misses an edit within one second of the last.
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+        # The user's own trusted code; compiled here, since the import system's bytecode cache misses a second
+        # edit within one second.
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise DeclarationError(f"pages.py cannot be imported: {_said(error, file.parent)}") from error

@@ -40,7 +40,11 @@ for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("merge", r"<<", "<"),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), [*_first.replace("\0", ""), *([""] if "\0" in _first else [])])
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}",
+        re.compile(f"^(?:{_pattern})$"),
+        [*_first.replace("\0", ""), *([""] if "\0" in _first else [])],
+    )
 
 
 @dataclass(slots=True)
@@ -109,14 +113,18 @@ def parse(file: str, content: bytes) -> Source | Problem:
     if node is None:
         return Problem(file, 1, "", "the file is empty")
     if not isinstance(node, yaml.MappingNode):
-        return Problem(file, node.start_mark.line + 1, "", "expected keys and values, as site: https://www.shop.example")
+        return Problem(
+            file, node.start_mark.line + 1, "", "expected keys and values, as site: https://www.shop.example"
+        )
     if problem := _twice(file, node, (), set()):
         return problem
     try:
         values = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        return Problem(file, mark.line + 1 if mark else 1, "", f"the file is not YAML: {getattr(error, 'problem', error)}")
+        return Problem(
+            file, mark.line + 1 if mark else 1, "", f"the file is not YAML: {getattr(error, 'problem', error)}"
+        )
     return Source(file, values, node)
 
 
@@ -129,9 +137,14 @@ def _twice(file: str, node: yaml.Node, place: Place, seen: set[int]) -> Problem 
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+            if not isinstance(key, yaml.ScalarNode) or key.tag not in (
+                "tag:yaml.org,2002:str",
+                "tag:yaml.org,2002:merge",
+            ):
                 shown = key.value if isinstance(key, yaml.ScalarNode) else "…"
-                return Problem(file, key.start_mark.line + 1, ".".join(map(str, place)), f"expected a name as key, not {shown!r}")
+                return Problem(
+                    file, key.start_mark.line + 1, ".".join(map(str, place)), f"expected a name as key, not {shown!r}"
+                )
             if key.value in lines and key.value != "<<":
                 field = ".".join(map(str, (*place, key.value)))
                 return Problem(file, key.start_mark.line + 1, field, f"the key is on line {lines[key.value]} already")
@@ -180,7 +193,11 @@ def _said(details: Any, model: type[BaseModel]) -> str:
             return f"unknown key {str(place[-1])!r}{nearest(str(place[-1]), _keys(owner) if owner else [])}"
         case "missing":
             owner = _model_at(model, place[:-1])
-            example = next((f.description for n, f in owner.model_fields.items() if (f.alias or n) == place[-1]), None) if owner else None
+            example = (
+                next((f.description for n, f in owner.model_fields.items() if (f.alias or n) == place[-1]), None)
+                if owner
+                else None
+            )
             return "the key is missing" + (f"; expected {example}" if example else "")
         case "literal_error":
             choices = re.findall(r"'([^']*)'", context["expected"])
@@ -188,7 +205,12 @@ def _said(details: Any, model: type[BaseModel]) -> str:
         case "value_error":
             return str(context["error"])
         case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
-            word = {"greater_than_equal": "at least", "greater_than": "more than", "less_than_equal": "at most", "less_than": "less than"}[kind]
+            word = {
+                "greater_than_equal": "at least",
+                "greater_than": "more than",
+                "less_than_equal": "at most",
+                "less_than": "less than",
+            }[kind]
             return f"{_shown(given)} is out of range; expected {word} {next(iter(context.values()))}"
         case _:
             return f"{_shown(given)} is not possible; expected {expected or details['msg']}"

@@ -53,25 +53,39 @@ PRODUCT_OFFER_COLUMNS: dict[str, str] = {
 PRODUCT_OFFER_REQUIRED = ("name", "price", "currency")
 """Required by default; price and currency only of offers that can be bought."""
 
-_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
-_GTIN = re.compile(r"\d{8}|\d{12,14}", re.ASCII)
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?", re.ASCII)
 
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "text": ("text, not blank", lambda value: isinstance(value, str) and bool(value.strip())),
-    "url": ("an http or https address", lambda value: isinstance(value, str) and bool(re.match(r"https?://[^/\s]", value))),
-    "gtin": ("8, 12, 13 or 14 digits", lambda value: isinstance(value, str) and bool(_GTIN.fullmatch(value))),
-    "money": ("a plain decimal number", lambda value: isinstance(value, str) and bool(_NUMBER.fullmatch(value))),
-    "number": ("a plain decimal number", lambda value: _is_int(value) or isinstance(value, str) and bool(_NUMBER.fullmatch(value))),
-    "count": ("a whole number from 0", lambda value: _is_int(value) and value >= 0 or isinstance(value, str) and value.isdecimal()),
-    "currency": ("a current ISO 4217 code", lambda value: value in live_codes()),
-    "availability": ("one of " + ", ".join(AVAILABILITIES), lambda value: value in AVAILABILITIES),
-    "time": ("an ISO 8601 time", lambda value: isinstance(value, str) and bool(_TIME.fullmatch(value))),
-}  # fmt: skip
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _matches(pattern: str) -> Callable[[Any], bool]:
+    compiled = re.compile(pattern, re.ASCII)
+    return lambda value: isinstance(value, str) and bool(compiled.fullmatch(value))
+
+
+_is_number = _matches(r"-?\d+(\.\d+)?")
+_is_count = _matches(r"\d+")
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "text": ("text, not blank", _is_text),
+    "url": ("an http or https address", _matches(r"https?://[^/\s][\S\s]*")),
+    "gtin": ("8, 12, 13 or 14 digits", _matches(r"\d{8}|\d{12,14}")),
+    "money": ("a plain decimal number", _is_number),
+    "number": ("a plain decimal number", lambda value: _is_int(value) or _is_number(value)),
+    "count": ("a whole number from 0", lambda value: (_is_int(value) and value >= 0) or _is_count(value)),
+    "currency": ("a current ISO 4217 code", lambda value: value in live_codes()),
+    "availability": ("one of " + ", ".join(AVAILABILITIES), lambda value: value in AVAILABILITIES),
+    "time": (
+        "an ISO 8601 time",
+        _matches(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?)?"),
+    ),
+}
+"""What each kind of column holds, in words and as a test of one value."""
 
 
 def load(dataset: Dataset) -> pa.DataFrameSchema:
@@ -115,7 +129,7 @@ def _check_text(check: Any) -> str:
 @cache
 def _product_offer() -> pa.DataFrameSchema:
     # pandera and pandas take seconds to import; only judging rows needs them.
-    import pandera.pandas as pa
+    import pandera.pandas as pa  # noqa: PLC0415
 
     def column(kind: str) -> pa.Column:
         said, holds = _KINDS[kind]
@@ -127,20 +141,26 @@ def _product_offer() -> pa.DataFrameSchema:
 
 
 def _users(reference: str, folder: Path) -> pa.DataFrameSchema:
-    import pandera.pandas as pa
+    import pandera.pandas as pa  # noqa: PLC0415, as above
 
     if not reference.startswith(page_objects.PAGES + ":"):
-        raise DeclarationError(f"schema {reference!r} is unknown; expected {PRODUCT_OFFER}, or pages.py:Name of your own")
+        raise DeclarationError(
+            f"schema {reference!r} is unknown; expected {PRODUCT_OFFER}, or pages.py:Name of your own"
+        )
     found = page_objects.attribute(folder, reference)
     try:
         if isinstance(found, type) and issubclass(found, pa.DataFrameModel):
             found = found.to_schema()
         if not isinstance(found, pa.DataFrameSchema):
-            raise DeclarationError(f"{reference} is a {type(found).__name__}; expected a pandera DataFrameModel or DataFrameSchema")
+            raise DeclarationError(
+                f"{reference} is a {type(found).__name__}; expected a pandera DataFrameModel or DataFrameSchema"
+            )
     except DeclarationError:
         raise
     except Exception as error:
-        raise DeclarationError(f"{reference} is not a usable pandera schema: {' '.join(str(error).split())[:300]}") from error
+        raise DeclarationError(
+            f"{reference} is not a usable pandera schema: {' '.join(str(error).split())[:300]}"
+        ) from error
     if not found.columns:
         raise DeclarationError(f"{reference} has no columns")
     # Rows come as text: the declared types are applied, and what cannot be coerced fails.

@@ -13,7 +13,16 @@ NAME_PATTERN = r"[a-z0-9][a-z0-9_-]{0,39}"
 """Dataset, retailer, page type and destination names: safe in partition keys, paths and file names."""
 
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE_BYTES = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE_BYTES = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", re.ASCII)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*([a-z]+)", re.ASCII)
 
@@ -80,7 +89,9 @@ def _site(value: str) -> str:
     try:
         page = urls.canonical(value)
     except ValueError as error:
-        raise ValueError(f"{value!r} is not a site: {error}; expected its address, as https://www.shop.example") from error
+        raise ValueError(
+            f"{value!r} is not a site: {error}; expected its address, as https://www.shop.example"
+        ) from error
     if page != urls.origin(page) + "/":
         raise ValueError(f"{value!r} names a page; expected the site alone, as {urls.origin(page)}")
     return urls.origin(page)

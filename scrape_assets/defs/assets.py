@@ -1,6 +1,6 @@
 """Assets: four for each dataset. A body opens the store, calls one verb of `flow`, and says what happened."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: Dagster compares the annotation of a context with its own classes.
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
         description="The retailer's inventory of this window as tasks, frozen with the declaration they are collected "
         "under. Materializing it again adds nothing; a changed declaration is refused and takes effect with the next window.",
     )
-    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[Any]:
+    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         window, retailer = partitions.split(context)
         with store.open() as (_, pool), stopping_the_run():
             planned, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
@@ -74,10 +74,14 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
         description="What the retailer's pages say in this window: fetched, extracted and committed page by page, then "
         "judged by the declared rules. It resumes where it stopped: pages that ended are never fetched again.",
     )
-    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[Any]:
+    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         window, retailer = partitions.split(context)
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (where, pool), stopping_the_run():
+            # Planned already, as a rule; asked again, since this step may be started alone or long after.
+            _, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
+            if refused:
+                raise refused
             work = run.assignments(pool, dataset, window, [retailer])
             tally = collect_here(pool, machine(where, context.run_id), work, context.log.info)
             context.log.info(f"this run: {dict(tally.outcomes)} in {tally.seconds:.1f} s, {tally.rows} rows")
@@ -109,7 +113,7 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="All retailers of the window together, as they were judged: the candidate for a version. "
         "It is rejected when one of them was, and then nothing is published.",
     )
-    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[Any]:
+    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         window = context.partition_key
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (_, pool), stopping_the_run():
@@ -139,7 +143,7 @@ def published_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="The version of this window that stands. Only an accepted candidate is published, whoever asks; "
         "otherwise this fails with the reasons and the last good version stays.",
     )
-    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[Any]:
+    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         window = context.partition_key
         with store.open() as (_, pool), stopping_the_run():
             published = publish.publish(pool, dataset, keys.run_id(dataset.dataset, window))

@@ -1,6 +1,6 @@
 """Automation: when a window is collected, released and delivered without anybody asking."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: Dagster compares the annotation of a context with its own classes.
 
 import random
 from collections.abc import Iterator

@@ -51,7 +51,8 @@ _CHALLENGE_TITLE = re.compile(
 )
 _CHALLENGE_PHRASE = re.compile(
     r"verify (?:that )?you(?:'|’)?(?: a)?re (?:a )?(?:human|not a (?:ro)?bot)|are you a (?:human|robot)\?"
-    r"|(?:i'm|i’m|i am|you're|you’re|you are) not a (?:ro)?bot|checking (?:if the site connection is secure|your browser)"
+    r"|(?:i'm|i’m|i am|you're|you’re|you are) not a (?:ro)?bot"
+    r"|checking (?:if the site connection is secure|your browser)"
     r"|unusual (?:traffic|activity) from your|complete the (?:security check|captcha)|press (?:&|and) hold to confirm"
     r"|enable javascript and cookies to continue|please enable js and disable any ad blocker"
     r"|you have been blocked|your access (?:to this (?:site|service)|has been) (?:has been )?(?:limited|blocked|denied)"
@@ -67,7 +68,9 @@ _CONSENT_TITLE = re.compile(
     r"|cookie (?:consent|settings|wall|einstellungen)|your privacy|privacy (?:settings|gate)|consent\b)",
     re.IGNORECASE,
 )
-_CONSENT_WORD = re.compile(r"cookie|consent|privacy|datenschutz|einwillig|privacidad|confidentialité|zgod[aęy]|同意", re.I)
+_CONSENT_WORD = re.compile(
+    r"cookie|consent|privacy|datenschutz|einwillig|privacidad|confidentialité|zgod[aęy]|同意", re.IGNORECASE
+)
 _AGREE = re.compile(
     r"^(?:i agree|agree(?: and continue)?|accept(?: all| cookies| all cookies| and continue)?|allow all|got it|ok"
     r"|alle akzeptieren|akzeptieren|zustimmen|tout accepter|j.accepte|accepter|aceptar(?: todo)?|accetta(?: tutto)?"
@@ -80,21 +83,26 @@ _LOGIN_SEGMENT = re.compile(
     re.IGNORECASE,
 )
 _LOGIN_WORD = re.compile(
-    r"(?<!\w)(?:log[- ]?in|log on|sign[- ]?in|anmelden|anmeldung|einloggen|connexion|se connecter|identifi(?:ez-vous|cation)"
-    r"|iniciar sesión|acceder|entrar|accedi|inloggen|zaloguj|logowanie|přihlášení|prihlásenie|вход|войти|giriş|logga in)(?!\w)"
+    r"(?<!\w)(?:log[- ]?in|log on|sign[- ]?in|anmelden|anmeldung|einloggen|connexion|se connecter"
+    r"|identifi(?:ez-vous|cation)|iniciar sesión|acceder|entrar|accedi|inloggen|zaloguj|logowanie|přihlášení"
+    r"|prihlásenie|вход|войти|giriş|logga in)(?!\w)"
     r"|ログイン|登录|登入|로그인",
     re.IGNORECASE,
 )
 _NOT_FOUND = re.compile(
-    r"(?<!\d)404(?!\d)|(?:page|product|item|listing)(?: you.re looking for| you requested)? (?:was |is |could |can(?:no|'|’)?t )?"
-    r"(?:not|be|be not)? ?(?:found|exist)|(?:page|product|item|listing) (?:not found|no longer|does(?:n.t| not) exist|has been removed)"
-    r"|nothing (?:was )?found here|no longer (?:available|exists)"
-    r"|nicht gefunden|existiert nicht|nicht mehr (?:verfügbar|erhältlich)|introuvable|n.existe (?:pas|plus)|no (?:se ha )?encontrad[ao]"
-    r"|ya no (?:está disponible|existe)|non (?:è stata )?trovat[ao]|não encontrad[ao]|niet gevonden|nie (?:została )?(?:znaleziona|znaleziono|istnieje)"
-    r"|nenalezena|nebyla nalezena|neexist|hittades inte|ikke fundet|ei löyt|не найден|見つかりません|不存在|找不到",
+    r"(?<!\d)404(?!\d)|nothing (?:was )?found here|no longer (?:available|exists)"
+    r"|(?:page|product|item|listing|offer)(?: (?:that )?you(?:['’]re looking for| requested))?"
+    r" (?:(?:was |is |could |can)?not (?:be )?(?:found|exist)|can['’]?t be found"
+    r"|does(?:n['’]t| not) exist|has been removed)"
+    r"|nicht gefunden|existiert nicht|nicht mehr (?:verfügbar|erhältlich)|introuvable|n['’]existe (?:pas|plus)"
+    r"|no (?:se ha )?encontrad[ao]|ya no (?:está disponible|existe)|non (?:è stata )?trovat[ao]|não encontrad[ao]"
+    r"|niet gevonden|nie (?:została )?(?:znaleziona|znaleziono|istnieje)|nenalezena|nebyla nalezena|neexist"
+    r"|hittades inte|ikke fundet|ei löyt|не найден|見つかりません|不存在|找不到",
     re.IGNORECASE,
 )
-_NOT_FOUND_SEGMENT = re.compile(r"^(?:404|not[-_]?found|page[-_]?not[-_]?found|error[-_]?404)(?:\.\w{2,5})?$", re.IGNORECASE)
+_NOT_FOUND_SEGMENT = re.compile(
+    r"^(?:404|not[-_]?found|page[-_]?not[-_]?found|error[-_]?404)(?:\.\w{2,5})?$", re.IGNORECASE
+)
 _HOME = re.compile(r"^/?(?:[a-z]{2}(?:[-_][a-z]{2})?/?)?(?:(?:index|home|default)(?:\.\w{2,5})?/?)?$", re.IGNORECASE)
 _UNSEEN = frozenset("script style noscript template svg iframe".split())
 
@@ -120,7 +128,9 @@ def by_redirect(response: Response) -> Finding | None:
         return None
     asked, final = _split(response.url), _split(response.final_url)
     shown = f"redirected to {snippet(response.final_url)}"
-    if any(_LOGIN_SEGMENT.match(part) for part in final[1]) and not any(_LOGIN_SEGMENT.match(part) for part in asked[1]):
+    if any(_LOGIN_SEGMENT.match(part) for part in final[1]) and not any(
+        _LOGIN_SEGMENT.match(part) for part in asked[1]
+    ):
         return Finding(PageState.LOGIN, FailureClass.LOGIN, f"login: {shown}")
     if final[0].startswith("consent.") and not asked[0].startswith("consent."):
         return Finding(PageState.CONSENT, FailureClass.CONSENT, f"consent: {shown}")
@@ -187,9 +197,11 @@ def _title(document: Document) -> str:
 def visible_text(document: Document) -> str:
     """The text a reader sees, as far as the markup tells, cut where it is long enough to be a whole page."""
     body = document.tree.body
+    if body is None:
+        return ""
     parts: list[str] = []
     size = 0
-    node = body.first_child if body is not None else None
+    node = body.first_child
     while node is not None and size <= 4 * SHORT_PAGE:
         if node.is_text_node and (text := " ".join((node.text_content or "").split())):
             parts.append(text)
@@ -200,7 +212,7 @@ def visible_text(document: Document) -> str:
             following = node.next
             if following is None:
                 node = node.parent
-                if node is None or node == body:
+                if node is None or node.mem_id == body.mem_id:
                     return " ".join(parts)
         node = following
     return " ".join(parts)
@@ -215,7 +227,9 @@ def _consent(document: Document, response: Response, seen: str) -> Finding | Non
     if _CONSENT_TITLE.match(title := _title(document)):
         return found(f"title {snippet(title)}")
     host, path, _ = _split(response.final_url)
-    if host.startswith("consent.") or any(part in ("consent", "cookie-wall", "cookiewall", "privacy-gate") for part in path):
+    if host.startswith("consent.") or any(
+        part in ("consent", "cookie-wall", "cookiewall", "privacy-gate") for part in path
+    ):
         return found(f"address {snippet(response.final_url)}")
     for form in document.css("form[action]"):
         if _split(form.attributes.get("action") or "")[0].startswith("consent."):

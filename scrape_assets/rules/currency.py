@@ -51,7 +51,9 @@ def _pattern() -> re.Pattern[str]:
     # A sign made of letters must not be a part of a word, one made of symbols may touch anything.
     signs = sorted({*_SIGNS, *_SHARED_SIGNS}, key=len, reverse=True)
     parts = [
-        (r"(?<![^\W\d_])" if sign[0].isalpha() else "") + re.escape(sign) + (r"(?![^\W\d_])" if sign[-1].isalpha() else "")
+        (r"(?<![^\W\d_])" if sign[0].isalpha() else "")
+        + re.escape(sign)
+        + (r"(?![^\W\d_])" if sign[-1].isalpha() else "")
         for sign in signs
     ]
     return re.compile("|".join([r"(?<![^\W\d_])[A-Z]{3}(?![^\W\d_])\$?", *parts]))

@@ -30,7 +30,8 @@ _SINGLE_BYTE = ("cp125", "iso8859", "mac", "koi8", "cp866", "cp874", "ascii")
 _NOT_OF_THE_WEB = frozenset(("unicode-escape", "raw-unicode-escape", "punycode", "idna", "undefined", "utf-7"))
 # Elements that HTML closes by itself or that hold nothing: without an end tag they nest no deeper.
 _UNNESTED = frozenset(
-    "area base br col dd dt embed hr img input li link meta option p param source tbody td tfoot th thead tr track wbr".split()
+    "area base br col dd dt embed hr img input li link meta option p param source".split()
+    + "tbody td tfoot th thead tr track wbr".split()
 )
 _INLINE = frozenset(
     "a abbr b bdi bdo big cite code data del dfn em font i ins kbd label mark q s samp small span strike strong"
@@ -117,7 +118,7 @@ def _is_mostly_utf8(body: bytes) -> bool:
     """Whether some bytes are broken UTF-8 but more characters beyond ASCII are whole."""
     text = body.decode("utf-8", "replace")
     broken = text.count(REPLACEMENT)
-    return 0 < broken and broken < len(_BEYOND_ASCII.findall(text)) - broken
+    return 0 < broken < len(_BEYOND_ASCII.findall(text)) - broken
 
 
 class Document:
@@ -186,8 +187,8 @@ def _depth(text: str) -> int:
     """The deepest nesting of any one element name, end tags counted by their own name only."""
     open_now: dict[str, int] = {}
     deepest = 0
-    for slash, name in _TAG.findall(text):
-        name = name.lower()
+    for slash, written in _TAG.findall(text):
+        name = written.lower()
         if name in _UNNESTED:
             continue
         count = open_now.get(name, 0) + (-1 if slash else 1)

@@ -65,7 +65,7 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
     for name in sorted(page.fields, key=lambda name: name != "currency"):
         spec = page.fields[name]
         try:
-            value = _value(document, scope, name, spec, rule, values.get("currency"))
+            value = _value(document, scope, name, rule, currency=values.get("currency"))
         except _Unfit as why:
             if not spec.optional:
                 problems[name] = why
@@ -80,10 +80,10 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
         values[name], sources[name] = value, source
     if rule.schema_name == PRODUCT_OFFER and values.get("availability") in NOT_FOR_SALE:
         # What cannot be bought needs no price; but a price that is there and unclear is still a fault.
-        problems = {n: why for n, why in problems.items() if not (why.missing and n in ("price", "currency"))}
+        problems = {n: p for n, p in problems.items() if not (p.missing and n in ("price", "currency"))}
     if problems:
-        name, why = next(iter(problems.items()))
-        reason = f"{name}: {_shown(page.fields[name])} {why}"
+        name, problem = next(iter(problems.items()))
+        reason = f"{name}: {_shown(page.fields[name])} {problem}"
         return Failed(FailureClass.EXTRACTION, reason, evidence=bool(values))
     required = [name for name, spec in page.fields.items() if not spec.optional]
     return checked(Row(values, sources), [*required, *rule.key])
@@ -93,10 +93,9 @@ def _shown(spec: FieldRule) -> str:
     return f"css {spec.css}" if spec.css is not None else f"xpath {spec.xpath}"
 
 
-def _value(
-    document: Document, scope: LexborNode | None, name: str, spec: FieldRule, rule: ExtractRule, currency: str | None
-) -> Any:
+def _value(document: Document, scope: LexborNode | None, name: str, rule: ExtractRule, *, currency: str | None) -> Any:
     """The field's value; raises _Unfit with what was found instead."""
+    spec = rule.page.fields[name]
     raw = _texts(document, scope, spec)
     if not raw:
         raise _Unfit("found nothing", missing=True)
@@ -169,7 +168,7 @@ def _moment(text: str, pattern: str | None) -> str | None:
     if pattern is None:
         return iso_utc(text)
     try:
-        moment = datetime.strptime(text, pattern)
+        moment = datetime.strptime(text, pattern)  # noqa: DTZ007 -- the next line gives it a zone
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):
         return None

@@ -54,7 +54,7 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
     if page.removed is not None and document.has(page.removed):
         return Judged(PageState.REMOVED, FailureClass.GONE, f"removed: {page.removed!r} is on the page")
     if (redirected := classify.by_redirect(response)) is not None:
-        return _from(redirected)
+        return _from(classify.challenge(document) or redirected)
     if page.expect is not None and not document.has(page.expect):
         missing = f"expect: {page.expect!r} is not on the page"
         if (found := classify.unexpected(document, response)) is not None:
@@ -70,9 +70,9 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
 
 
 def _failed(failed: Failed, document: Document, response: Response, rule: ExtractRule) -> Judged:
-    if rule.page.expect is None and (not failed.evidence or rule.page.fields):
-        if (found := classify.unexpected(document, response)) is not None:
-            return _from(found, failed.reason)
+    doubtful = rule.page.expect is None and (not failed.evidence or bool(rule.page.fields))
+    if doubtful and (found := classify.unexpected(document, response)) is not None:
+        return _from(found, failed.reason)
     known = rule.page.expect is not None or failed.evidence
     return Judged(PageState.EXPECTED if known else PageState.WRONG_TEMPLATE, failed.failure_class, failed.reason)
 

@@ -55,7 +55,7 @@ def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, lis
     for _ in range(MAX_ANCESTORS):
         if node is None:
             break
-        if node.mem_id in items and node is not element:
+        if node.mem_id in items and node.mem_id != element.mem_id:
             return [*owners, node.mem_id]
         if referring and node.id:
             owners += referring.get(node.id, [])

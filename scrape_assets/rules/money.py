@@ -17,7 +17,8 @@ MAX_DIGITS = 18
 
 _FOLDED = str.maketrans(
     {
-        "，": ",", "．": ".", "。": ".", "﹐": ",", "﹒": ".", "’": "'", "‘": "'", "′": "'", "´": "'", "`": "'", "＇": "'",
+        "，": ",", "．": ".", "。": ".", "﹐": ",", "﹒": ".",
+        "’": "'", "‘": "'", "′": "'", "´": "'", "`": "'", "＇": "'",
         "−": "-", "–": "-", "—": "-", "‒": "-", "－": "-", "\N{SOFT HYPHEN}": None, "\N{ZERO WIDTH SPACE}": None,
         "\N{LEFT-TO-RIGHT MARK}": None, "\N{RIGHT-TO-LEFT MARK}": None, "\N{ZERO WIDTH NO-BREAK SPACE}": None,
     }
@@ -173,24 +174,30 @@ def _read(token: str, decimal: DecimalSeparator | None, currency: str | None, wh
         return Decimal(token)
     last, fraction = separators[-1], digits[-1]
     if digits[0] == "":
-        return Decimal(f"0.{fraction}") if len(digits) == 2 and len(fraction) <= 2 else Refusal(f"{token!r} is no number")
+        return (
+            Decimal(f"0.{fraction}") if len(digits) == 2 and len(fraction) <= 2 else Refusal(f"{token!r} is no number")
+        )
     if last == "٫":
         last, point = ".", True
     elif last in "' ٬":
         point = False
     else:
         point = _is_point(digits, separators, decimal)
-        if point and len(fraction) == 3 and len(separators) == 1 and decimal is None and len(digits[0]) <= 3:
-            if digits[0] != "0":
-                if not whole and currency not in WITHOUT_DECIMALS:
-                    return Refusal(f"{token!r} is {''.join(digits)} or {digits[0]}.{fraction}; declare decimal")
-                point = False
+        if point and decimal is None and _is_either(digits):
+            if not whole and currency not in WITHOUT_DECIMALS:
+                return Refusal(f"{token!r} is {''.join(digits)} or {digits[0]}.{fraction}; declare decimal")
+            point = False
     groups = digits[:-1] if point else digits
     if point and decimal is not None and last != decimal:
         return Refusal(f"{token!r} contradicts the declared decimal {decimal!r}")
     if not _is_grouped(groups, separators[: len(groups) - 1], decimal):
         return Refusal(f"{token!r} is no number that is written one way")
     return Decimal("".join(groups) + ("." + fraction if point else ""))
+
+
+def _is_either(digits: list[str]) -> bool:
+    """Whether one separator before three digits may mark thousands as well as decimals: `1.299`, but not `0.299`."""
+    return len(digits) == 2 and len(digits[1]) == 3 and len(digits[0]) <= 3 and digits[0] != "0"
 
 
 def _is_point(digits: list[str], separators: list[str], decimal: DecimalSeparator | None) -> bool:

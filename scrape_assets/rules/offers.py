@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from stdnum import ean  # type: ignore[import-untyped]
+from stdnum import ean
 
 from scrape_assets.rules.currency import currency_code, signs_in
 from scrape_assets.rules.document import Document
@@ -55,19 +55,22 @@ def texts(value: Any) -> list[str]:
     """The distinct texts in a value: numbers as plain text, entities resolved, of a node its name."""
     found: list[str] = []
     for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, dict):
-            item = next((item[key] for key in ("name", "@value", "value", "url", "@id") if item.get(key)), None)
-        if isinstance(item, bool) or item is None:
-            continue
-        if isinstance(item, float):
-            # Beyond 2**53 digits were lost in reading: better nothing than a wrong number.
-            item = plain(Decimal(repr(item))) if math.isfinite(item) and abs(item) < 2**53 else ""
-        if not isinstance(item, (str, int)):
-            continue
-        text = " ".join((html.unescape(item) if isinstance(item, str) and "&" in item else str(item)).split())
+        text = _text(item)
         if text and text not in found:
             found.append(text)
     return found
+
+
+def _text(item: Any) -> str:
+    if isinstance(item, dict):
+        item = next((item[key] for key in ("name", "@value", "value", "url", "@id") if item.get(key)), None)
+        item = item[0] if isinstance(item, list) else item
+    if isinstance(item, float):
+        # Beyond 2**53 digits were lost in reading: better nothing than a wrong number.
+        item = plain(Decimal(repr(item))) if math.isfinite(item) and abs(item) < 2**53 else ""
+    if isinstance(item, bool) or not isinstance(item, (str, int)):
+        return ""
+    return " ".join((html.unescape(item) if isinstance(item, str) and "&" in item else str(item)).split())
 
 
 def first_text(value: Any) -> str | None:
@@ -78,7 +81,7 @@ def first_text(value: Any) -> str | None:
 def availability(text: str) -> str:
     """One of the seven words of `product_offer`; `unknown` for a text that states none of them clearly.
 
-    >>> [availability(text) for text in ("http://schema.org/InStock", "Out of stock", "In stock (22 available)", "Auf Lager")]
+    >>> [availability(text) for text in ("http://schema.org/InStock", "Sold out", "In stock (22 left)", "Auf Lager")]
     ['in_stock', 'out_of_stock', 'in_stock', 'unknown']
     """
     word = "".join(char for char in text.rsplit("/", 1)[-1].lower() if char.isalpha())
@@ -119,7 +122,7 @@ def rows_of(candidate: Candidate, document: Document, page: PageRule) -> list[Ro
     """One row for each offer of the candidate, or why one of them cannot be read. Empty: it names no offer."""
     rows: list[Row] = []
     for node, offer, path in _offers(candidate):
-        row = _row(candidate, node, offer, path, document, page)
+        row = _row(candidate, node, offer, path, document=document, page=page)
         if isinstance(row, Refusal):
             return row
         if row.values not in [known.values for known in rows]:
@@ -152,23 +155,22 @@ def _variants(candidate: Candidate) -> Iterator[tuple[Node, str]]:
     if group.get("offers"):
         return
     inherited = {key: value for key, value in group.items() if key not in ("hasVariant", "offers", "url", "@id", "sku")}
-    for variant in variants if isinstance(variants, list) else [variants]:
-        variant = candidate.resolve(variant)
+    for listed in variants if isinstance(variants, list) else [variants]:
+        variant = candidate.resolve(listed)
         if isinstance(variant, dict):
             yield {**inherited, **variant}, "hasVariant."
 
 
 def _row(
-    candidate: Candidate, node: Node, offer: Node, path: str, document: Document, page: PageRule
+    candidate: Candidate, node: Node, offer: Node, path: str, *, document: Document, page: PageRule
 ) -> Row | Refusal:
     facts = _Facts(candidate.source)
     stock = first_text(offer.get("availability"))
     if stock:
         facts.put("availability", availability(stock), f"{path}.availability")
     refusal = _put_price(facts, candidate, offer, path, page)
-    if refusal is not None:
-        if refusal.ambiguous or facts.values.get("availability") not in NOT_FOR_SALE:
-            return refusal
+    if refusal is not None and (refusal.ambiguous or facts.values.get("availability") not in NOT_FOR_SALE):
+        return refusal
     _put_identity(facts, node, offer, path, document)
     rating = node.get("aggregateRating")
     rating = candidate.resolve(rating[0] if isinstance(rating, list) and rating else rating)
@@ -227,49 +229,63 @@ def _put_rating(facts: _Facts, rating: Node) -> None:
 def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page: PageRule) -> Refusal | None:
     """Writes price, currency and list price; else says why there is no price that could be trusted."""
     specifications = _specifications(candidate, offer)
-    prices, price_path = texts(offer.get("price")), f"{path}.price"
-    if not prices and (plain_ones := [spec for spec in specifications if _role(spec) == "price"]):
-        prices = [text for spec in plain_ones for text in texts(spec.get("price"))]
-        price_path = f"{path}.priceSpecification.price"
-    if not prices and "lowPrice" in offer:
-        low, high = first_text(offer.get("lowPrice")), first_text(offer.get("highPrice"))
-        if low and (low == high or first_text(offer.get("offerCount")) == "1"):
-            prices, price_path = [low], f"{path}.lowPrice"
-        elif low:
-            return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
-    if not prices:
-        return Refusal(f"price missing in {candidate.source}")
-    if len(set(prices)) > 1:
-        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(prices[:3])}", True)
-    stated = [code for where in (offer, *specifications) for code in texts(where.get("priceCurrency"))]
+    price = _stated_price(candidate, offer, specifications)
+    if isinstance(price, Refusal):
+        return price
+    text, where = price
+    stated = [code for part in (offer, *specifications) for code in texts(part.get("priceCurrency"))]
     currency = currency_or_refusal(stated, page)
-    if isinstance(currency, Refusal):
-        return currency
-    money = priced(prices[0], page, currency)
+    money = currency if isinstance(currency, Refusal) else priced(text, page, currency)
     if isinstance(money, Refusal):
         return money
     if money.amount == 0:
         return Refusal(f"price is zero in {candidate.source}", facts.values.get("availability") not in NOT_FOR_SALE)
     if money.currency is None:
-        return Refusal(f"ambiguous price {prices[0]!r}: no currency is stated; declare money", True)
-    facts.put("price", plain(money.amount), price_path)
-    if any(currency_code(text) for text in stated):
+        return Refusal(f"ambiguous price {text!r}: no currency is stated; declare money", True)
+    facts.put("price", plain(money.amount), f"{path}.{where}")
+    if any(currency_code(code) for code in stated):
         facts.put("currency", money.currency, f"{path}.priceCurrency")
-    facts.put("currency", money.currency, "declared money" if currency else price_path)
+    facts.put("currency", money.currency, "declared money" if currency else f"{path}.{where}")
     for spec in specifications:
-        other = priced(first_text(spec.get("price")) or "", page, money.currency)
-        if isinstance(other, Money) and _role(spec) == "list_price" and other.amount >= money.amount:
-            facts.put("list_price", plain(other.amount), f"{path}.priceSpecification.price")
-        if isinstance(other, Money) and _role(spec) == "unit_price":
-            facts.put("unit_price", plain(other.amount), f"{path}.priceSpecification.price")
-            quantity = spec.get("referenceQuantity")
-            if isinstance(quantity, dict):
-                unit = [*texts(quantity.get("value"))[:1], *texts(quantity.get("unitCode") or quantity.get("unitText"))[:1]]
-                facts.put("unit", " ".join(unit), f"{path}.priceSpecification.referenceQuantity")
+        _put_other_price(facts, spec, f"{path}.priceSpecification", page, money)
     return None
 
 
-def currency_or_refusal(stated: list[str], page: PageRule) -> str | None | Refusal:
+def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node]) -> tuple[str, str] | Refusal:
+    """The one price text of the offer and the property that holds it."""
+    prices, where = texts(offer.get("price")), "price"
+    if not prices:
+        plain_ones = [spec for spec in specifications if _role(spec) == "price"]
+        prices, where = [text for spec in plain_ones for text in texts(spec.get("price"))], "priceSpecification.price"
+    if not prices and (low := first_text(offer.get("lowPrice"))):
+        high = first_text(offer.get("highPrice"))
+        if low != high and first_text(offer.get("offerCount")) != "1":
+            return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
+        prices, where = [low], "lowPrice"
+    if not prices:
+        return Refusal(f"price missing in {candidate.source}")
+    if len(set(prices)) > 1:
+        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(prices[:3])}", True)
+    return prices[0], where
+
+
+def _put_other_price(facts: _Facts, spec: Node, path: str, page: PageRule, money: Money) -> None:
+    """Writes what the specification states beside the price: a list price, or a price per unit."""
+    other = priced(first_text(spec.get("price")) or "", page, money.currency)
+    if isinstance(other, Refusal):
+        return
+    role = _role(spec)
+    if role == "list_price" and other.amount >= money.amount:
+        facts.put("list_price", plain(other.amount), f"{path}.price")
+    if role == "unit_price":
+        facts.put("unit_price", plain(other.amount), f"{path}.price")
+        quantity = spec.get("referenceQuantity")
+        if isinstance(quantity, dict):
+            unit = [*texts(quantity.get("value"))[:1], *texts(quantity.get("unitCode") or quantity.get("unitText"))[:1]]
+            facts.put("unit", " ".join(unit), f"{path}.referenceQuantity")
+
+
+def currency_or_refusal(stated: list[str], page: PageRule) -> str | Refusal | None:
     """The currency that the data names, else the declared one, else None; a contradiction is refused."""
     codes = {code for text in stated if (code := currency_code(text))}
     if len(codes) > 1:
@@ -295,6 +311,9 @@ def _role(specification: Node) -> str:
         return "list_price"
     if specification.get("referenceQuantity"):
         return "unit_price"
-    if kind not in ("", "saleprice") or types(specification) & {"DeliveryChargeSpecification", "PaymentChargeSpecification"}:
+    if kind not in ("", "saleprice") or types(specification) & {
+        "DeliveryChargeSpecification",
+        "PaymentChargeSpecification",
+    }:
         return "other"
     return "price"

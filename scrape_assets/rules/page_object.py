@@ -59,11 +59,11 @@ def by_page_object(
     document: Document, rule: ExtractRule, page_object: Callable[[PageView], Any]
 ) -> tuple[Row, ...] | Failed:
     """The rows that the user's code reads; whatever it raises is a failure of this page, never of the worker."""
-    name = rule.page.page_object or getattr(page_object, "__name__", "page object")
+    name = rule.page.page_object or str(getattr(page_object, "__name__", "page object"))
     try:
         result = page_object(PageView(document.url, document.text, document))
         items = result.to_items() if hasattr(result, "to_items") else result
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- the code is the user's: whatever it raises is this page's failure
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         return Failed(FailureClass.EXTRACTION, f"{name} raised {reason}", evidence=False)
     if items is None or items == []:
@@ -88,21 +88,21 @@ def _row(item: Any, document: Document, rule: ExtractRule, name: str) -> Row | F
     for key, given in item.items():
         value = _converted(given)
         if isinstance(value, str) and is_offer:
-            value = _as_offer_field(key, given, value, item, document, rule)
+            value = _as_offer_field(key, given, value, item, document=document, rule=rule)
         elif is_offer and key in _AMOUNTS and isinstance(value, int):
             value = str(value)
         if isinstance(value, Refusal):
             return Failed(FailureClass.EXTRACTION, f"{key}: {name} gave {snippet(repr(given))}: {value.reason}")
         if value is not None and value != "":
             values[key], sources[key] = value, name
-    if is_offer:
-        if "price" in values and "currency" not in values and rule.page.money:
-            values["currency"], sources["currency"] = rule.page.money, "declared money"
-        if values.get("availability") not in NOT_FOR_SALE:
-            for needed in ("price", "currency"):
-                if needed not in values:
-                    return Failed(FailureClass.EXTRACTION, f"{needed}: {name} gave none")
-    return checked(Row(values, sources), ["name", "price", "currency", *rule.key] if is_offer else list(rule.key))
+    if not is_offer:
+        return checked(Row(values, sources), rule.key)
+    if "price" in values and "currency" not in values and rule.page.money:
+        values["currency"], sources["currency"] = rule.page.money, "declared money"
+    lacking = [needed for needed in ("price", "currency") if needed not in values]
+    if lacking and values.get("availability") not in NOT_FOR_SALE:
+        return Failed(FailureClass.EXTRACTION, f"{lacking[0]}: {name} gave none")
+    return checked(Row(values, sources), ("name", "price", "currency", *rule.key))
 
 
 def _converted(value: Any) -> Any:
@@ -130,12 +130,14 @@ def _converted(value: Any) -> Any:
 
 
 def _as_offer_field(
-    key: str, given: Any, value: str, item: Mapping[str, Any], document: Document, rule: ExtractRule
+    key: str, given: Any, value: str, item: Mapping[str, Any], *, document: Document, rule: ExtractRule
 ) -> Any:
     """A text value of a `product_offer` field in that field's own form."""
     if key in _AMOUNTS and isinstance(given, str):
         stated = item.get("currency")
-        money = priced(value, rule.page, (currency_code(stated) if isinstance(stated, str) else None) or rule.page.money)
+        money = priced(
+            value, rule.page, (currency_code(stated) if isinstance(stated, str) else None) or rule.page.money
+        )
         return money if isinstance(money, Refusal) else plain(money.amount)
     if key == "currency":
         return currency_code(value) or Refusal("it names no single currency in use")

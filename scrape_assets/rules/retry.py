@@ -58,13 +58,11 @@ def retry_after(value: str | None, response_date: str | None, now: datetime) -> 
     """
     if value is None:
         return None
-    found: list[float] = []
-    for part in [value] if "," not in value or re.search(r"[A-Za-z]", value) else value.split(","):
-        text = part.strip()
-        if re.fullmatch(r"[0-9]+", text):
-            found.append(float(text))
-        elif (until := _http_date(text)) is not None:
-            found.append((until - (_http_date(response_date) or now)).total_seconds())
+    if (until := _http_date(value)) is not None:
+        found = [(until - (_http_date(response_date) or now)).total_seconds()]
+    else:
+        # A header that came twice is joined by commas.
+        found = [float(part) for part in value.split(",") if re.fullmatch(r"\s*[0-9]+\s*", part)]
     usable = [seconds for seconds in found if seconds > 0]
     return min(max(usable), RETRY_AFTER_CAP_SECONDS) if usable else None
 
@@ -104,9 +102,7 @@ def decide(
             # Never zero: without a usable Retry-After the pause still has a floor of half the backoff.
             pause = retry_after_seconds or max(delay, policy.base_seconds / 2)
             if rate_limited_before < RATE_LIMIT_REFUNDS:
-                return Decision(
-                    TaskState.PENDING, Outcome.RELEASED, failure, refund=True, pause_origin_seconds=pause
-                )
+                return Decision(TaskState.PENDING, Outcome.RELEASED, failure, refund=True, pause_origin_seconds=pause)
             if attempt >= max_attempts:
                 return Decision(
                     TaskState.QUARANTINED,

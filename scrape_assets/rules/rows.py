@@ -59,8 +59,8 @@ def identify(rows: Sequence[Row], place: Place, *, key: Sequence[str], duplicate
             if objection := unstorable(name) or unstorable(value):
                 return RowFault(FailureClass.UNSTORABLE, f"row {number}, field {name!a:.80}: {objection}")
         parts = [_key_part(row.values.get(name)) for name in key] if key else [place.entity or place.canonical_url]
-        if None in parts:
-            missing = key[parts.index(None)]
+        missing = next((name for name, part in zip(key, parts, strict=False) if part is None), None)
+        if missing is not None:
             return RowFault(
                 FailureClass.EXTRACTION,
                 f"row {number}: key field {missing!r} is missing or empty; the key is {', '.join(key)}",

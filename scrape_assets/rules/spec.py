@@ -108,13 +108,18 @@ class PageRule(BaseModel):
     expect: CssSelector | None = Field(default=None, description="CSS selector that only the right page has")
     rows: CssSelector | None = Field(default=None, description="CSS selector of the rows, where a page holds many")
     fields: dict[str, FieldRule] = Field(default_factory=dict)
-    page_object: Annotated[str, AfterValidator(_page_object)] | None = Field(default=None, description="pages.py:Name in the dataset's folder")
-    removed: CssSelector | None = Field(default=None, description="CSS selector of the site's own 'no longer sold' sign")
+    page_object: Annotated[str, AfterValidator(_page_object)] | None = Field(
+        default=None, description="pages.py:Name in the dataset's folder"
+    )
+    removed: CssSelector | None = Field(
+        default=None, description="CSS selector of the site's own 'no longer sold' sign"
+    )
     money: Currency | None = Field(default=None, description="currency where the page does not name one")
     decimal: Literal[",", "."] | None = Field(default=None, description="decimal separator where the text is unclear")
     empty: CssSelector | None = Field(default=None, description="CSS selector of a listing's 'no results' sign")
     duplicates: Literal["first", "last", "refuse"] | None = Field(
-        default=None, description="two contradicting rows of one entity on one page; refuse, but first where rows is set"
+        default=None,
+        description="two contradicting rows of one entity on one page; refuse, but first where rows is set",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The data a page carries for machines in JSON-LD and OpenGraph, and which of its nodes are things for sale."""
+"""The JSON-LD a page carries for machines, and which of its schema.org nodes are things for sale."""
 
 from __future__ import annotations
 
@@ -131,17 +131,3 @@ def types(node: Node) -> frozenset[str]:
 
 def _shown_type(node: Node) -> str:
     return min(_PRODUCTS & types(node) or types(node), default="node")
-
-
-def open_graph(document: Document) -> dict[str, list[str]]:
-    """The page's `og:` and `product:` meta tags, each with its distinct values in order."""
-    found: dict[str, list[str]] = {}
-    if "og:" not in document.text and "product:" not in document.text:
-        return found
-    for meta in document.css("meta[content]"):
-        attributes = meta.attributes
-        name = attributes.get("property") or attributes.get("name") or ""
-        value = (attributes.get("content") or "").strip()
-        if value and name.startswith(("og:", "product:")) and value not in found.setdefault(name, []):
-            found[name].append(value)
-    return found

@@ -54,9 +54,7 @@ def canonical(url: str) -> str:
     if fragment.startswith("!"):
         page += mark + fragment
     if len(page) > MAX_URL_LENGTH:
-        raise ValueError(
-            f"the URL has {len(page):,} characters once encoded; at most {MAX_URL_LENGTH:,} are accepted"
-        )
+        raise ValueError(f"the URL has {len(page):,} characters once encoded; at most {MAX_URL_LENGTH:,} are accepted")
     return page
 
 

@@ -38,7 +38,9 @@ def _local_start(value: Any) -> datetime | date:
     if not isinstance(value, date):
         raise ValueError(wrong)
     if isinstance(value, datetime) and value.tzinfo is not None:
-        raise ValueError(f"{value.isoformat()} carries an offset; expected a local time without one, as 2026-11-01T06:00")
+        raise ValueError(
+            f"{value.isoformat()} carries an offset; expected a local time without one, as 2026-11-01T06:00"
+        )
     return value
 
 
@@ -51,7 +53,9 @@ class WindowRule(BaseModel):
     at: str | None = Field(default=None, description='local time "HH:MM" at which a day begins; "00:MM" for hours')
     cron: str | None = Field(default=None, description='five fields, as "0 6 * * 1-5"')
     timezone: str = Field(default="UTC", description="an IANA name, as Europe/Madrid")
-    start: Annotated[datetime | date, BeforeValidator(_local_start)] = Field(description="local date or time from which windows exist")
+    start: Annotated[datetime | date, BeforeValidator(_local_start)] = Field(
+        description="local date or time from which windows exist"
+    )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -312,8 +316,10 @@ def _tick_named(rule: WindowRule, key: str) -> datetime:
     ticks = _ticks_of(rule, day)
     named = next((tick.instant for tick in ticks if tick.key == key), None)
     if named is None:
-        raise ValueError(f"window {key!r} is not a boundary of {rule.cron_schedule!r} in {rule.timezone};"
-                         f" expected one like {_near(rule, day, key)}")
+        raise ValueError(
+            f"window {key!r} is not a boundary of {rule.cron_schedule!r} in {rule.timezone};"
+            f" expected one like {_near(rule, day, key)}"
+        )
     if named < first.instant:
         raise ValueError(f"window {key!r} lies before the first one, {first.key}")
     return named

@@ -7,23 +7,14 @@ from collections.abc import Callable, Iterable
 from urllib.parse import unquote, urlsplit
 
 from scrape_assets.rules.document import Document
-from scrape_assets.rules.keys import plain
 from scrape_assets.rules.microdata import microdata
 from scrape_assets.rules.money import Refusal
-from scrape_assets.rules.offers import (
-    NOT_FOR_SALE,
-    availability,
-    currency_or_refusal,
-    first_text,
-    gtin,
-    priced,
-    rows_of,
-    texts,
-)
+from scrape_assets.rules.open_graph import from_open_graph
+from scrape_assets.rules.offers import first_text, rows_of, texts
 from scrape_assets.rules.row import Failed, Row, checked
-from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.structured import Candidate, candidates, json_ld, open_graph
+from scrape_assets.rules.structured import Candidate, candidates, json_ld
 
 MIN_SKU_CHARACTERS = 4
 """A shorter article number may stand in any address by chance."""
@@ -41,7 +32,7 @@ def zero_config(document: Document, requested_url: str, rule: ExtractRule) -> tu
     readers: tuple[Callable[[], list[Row] | Refusal | None], ...] = (
         lambda: _from(candidates(blocks.blocks, "json-ld"), document, requested_url, rule),
         lambda: _from(candidates(microdata(document), "microdata"), document, requested_url, rule),
-        lambda: _from_open_graph(document, rule.page),
+        lambda: from_open_graph(document, rule.page),
     )
     for read in readers:
         found = read()
@@ -71,7 +62,9 @@ def _all_checked(rows: Iterable[Row], required: tuple[str, ...]) -> tuple[Row, .
     return tuple(good)
 
 
-def _from(found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule) -> list[Row] | Refusal | None:
+def _from(
+    found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule
+) -> list[Row] | Refusal | None:
     """The rows of the candidate that the page is about; None when there is no candidate."""
     if not found:
         return None
@@ -130,7 +123,9 @@ def _of_this_page(found: list[Candidate], document: Document, requested_url: str
             addresses.add(address)
     whole = {_address(url) for url in addresses}
     paths = {address[:2] for address in whole}
-    words = " ".join(unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url))
+    words = " ".join(
+        unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url)
+    )
     tests: tuple[Callable[[Candidate], bool], ...] = (
         lambda one: any(_address(url) in whole for url in _addresses(one, document)),
         lambda one: any(_address(url)[:2] in paths for url in _addresses(one, document)),
@@ -149,13 +144,15 @@ def _addresses(candidate: Candidate, document: Document) -> list[str]:
     node = candidate.node
     offers = node.get("offers")
     stated = [node.get("url"), node.get("@id"), node.get("mainEntityOfPage")]
-    stated += [offer.get("url") for offer in (offers if isinstance(offers, list) else [offers]) if isinstance(offer, dict)]
+    stated += [
+        offer.get("url") for offer in (offers if isinstance(offers, list) else [offers]) if isinstance(offer, dict)
+    ]
     found = [text for value in stated for text in ([value] if isinstance(value, str) else texts(value))]
     return [absolute for text in found if (absolute := document.absolute(text))]
 
 
 def _address(url: str) -> tuple[str, str, str]:
-    """What makes two addresses the same page: host, path and query; not the scheme, `www.`, a last slash, a fragment."""
+    """What makes two addresses the same page: host, path and query, not scheme, `www.`, last slash or fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -167,50 +164,3 @@ def _names(words: str, code: str) -> bool:
     if len(code) < MIN_SKU_CHARACTERS:
         return False
     return re.search(rf"(?<![^\W_]){re.escape(code.lower())}(?![^\W_])", words) is not None
-
-
-def _from_open_graph(document: Document, page: PageRule) -> list[Row] | Refusal | None:
-    """One row from `product:price:*` meta tags; None when the page has none."""
-    tags = open_graph(document)
-    prefix = next((name for name in ("product:sale_price", "product:price", "og:price") if f"{name}:amount" in tags), None)
-    if prefix is None:
-        return None
-    amounts = tags[f"{prefix}:amount"]
-    if len(amounts) > 1:
-        return Refusal(f"ambiguous price: {prefix}:amount states {' and '.join(amounts[:3])}", True)
-    currency = currency_or_refusal(tags.get(f"{prefix}:currency", tags.get("product:price:currency", [])), page)
-    if isinstance(currency, Refusal):
-        return currency
-    stock = tags.get("product:availability") or tags.get("og:availability") or []
-    values: dict[str, str] = {}
-    sources: dict[str, str] = {}
-
-    def put(name: str, value: str | None, source: str) -> None:
-        if value:
-            values[name], sources[name] = value, source
-
-    if stock:
-        put("availability", availability(stock[0]), "opengraph product:availability")
-    money = priced(amounts[0], page, currency)
-    if isinstance(money, Refusal):
-        return money
-    if money.amount == 0:
-        if values.get("availability") not in NOT_FOR_SALE:
-            return Refusal(f"price is zero in {prefix}:amount", True)
-    elif money.currency is None:
-        return Refusal(f"ambiguous price {amounts[0]!r}: no currency is stated; declare money", True)
-    else:
-        put("price", plain(money.amount), f"opengraph {prefix}:amount")
-        put("currency", money.currency, f"opengraph {prefix}:currency" if currency != page.money else "declared money")
-    if prefix == "product:sale_price" and len(tags.get("product:price:amount", [])) == 1:
-        regular = priced(tags["product:price:amount"][0], page, money.currency)
-        if not isinstance(regular, Refusal) and regular.amount >= money.amount:
-            put("list_price", plain(regular.amount), "opengraph product:price:amount")
-    for name, tag in (("name", "og:title"), ("brand", "product:brand"), ("sku", "product:retailer_item_id")):
-        put(name, first_text(tags.get(tag)), f"opengraph {tag}")
-    put("gtin", gtin(first_text(tags.get("product:ean") or tags.get("product:gtin")) or ""), "opengraph product:ean")
-    for name, tag in (("url", "og:url"), ("image_url", "og:image")):
-        put(name, document.absolute((tags.get(tag) or [""])[0]) if tags.get(tag) else None, f"opengraph {tag}")
-    if "url" not in values:
-        put("url", document.url, "page address")
-    return [Row(values, sources)]

@@ -6,6 +6,7 @@ The parent sends setups and pages, the child answers pages in their order; it en
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> None:
     # A reserve to let go of, so that a page that took all the memory can still be reported.
     reserve = [bytearray(_MB)]
     setups: dict[str, _Prepared] = {}
-    with connection, connection.makefile("rb", buffering=256 * 1024) as stream:
+    with connection, connection.makefile("rb") as stream:
         connection.sendall(frame({"ready": base}, b""))
         while (received := _receive(stream)) is not None:
             header, body = received
@@ -67,7 +68,7 @@ def main(arguments: list[str]) -> None:
             rows = b""
             try:
                 answer, rows = _judge(header, body, setups[header["key"]])
-            except MemoryError:
+            except (MemoryError, _OutOfMemory):
                 reserve.clear()
                 leaving = True
                 reason = f"the page needed more than the {memory_bytes // _MB} MB an extraction process may use"
@@ -77,6 +78,10 @@ def main(arguments: list[str]) -> None:
             peak = memory.peak()
             # Memory once taken is seldom given back: a process that grew is replaced between two pages.
             leaving = leaving or peak - base > memory_bytes / _MB / 2
+            # Reasons quote pages and user code: what neither JSON nor the database takes is replaced.
+            answer["reason"] = (
+                answer["reason"].encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+            )
             answer |= {"seconds": time.perf_counter() - started, "peak": peak, "leaving": leaving}
             connection.sendall(frame(answer, rows))
             if leaving:
@@ -127,7 +132,22 @@ def _prepare(setup: dict[str, Any]) -> _Prepared:
         loaded = load(Path(setup["pages_folder"]), setup["page_object"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
         return _Prepared(*identity, duplicates, fault=f"page object {setup['page_object']}: {_words(error)}")
-    return _Prepared(*identity, duplicates, page_object=loaded)
+    return _Prepared(*identity, duplicates, page_object=_honest(loaded))
+
+
+class _OutOfMemory(BaseException):
+    """A page object met the memory limit; not an Exception, so that it is not taken for a fault of its code."""
+
+
+def _honest(page_object: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(page_object, updated=())
+    def run(view: Any) -> Any:
+        try:
+            return page_object(view)
+        except MemoryError as error:
+            raise _OutOfMemory from error
+
+    return run
 
 
 def _failed(failure_class: FailureClass, reason: str) -> dict[str, Any]:

@@ -261,7 +261,7 @@ class _Fetch:
         try:
             on_site = within(self._site, text)
         except ValueError as error:
-            return self._end(FailureClass.REDIRECTED, f"redirected to {text[:500]!r}: {error}", status, text)
+            return self._end(FailureClass.REDIRECTED, f"redirected to {location[:500]!r}: {error}", status, location)
         if not on_site:
             reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
             return self._end(FailureClass.REDIRECTED, reason, status, text)
@@ -355,6 +355,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _words(error: Exception) -> str:
-    cause = error.__cause__ or error
+    # What the transport's stream wraps says more than its wrapping.
+    cause = error.__cause__ or error if isinstance(error, httpx.HTTPError) else error
     text = " ".join(str(cause).split())
     return f"{type(cause).__name__}: {text[:300]}" if text else type(cause).__name__

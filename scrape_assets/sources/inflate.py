@@ -69,15 +69,18 @@ class Inflater:
             try:
                 decoded = inflate.decompress(chunk, self._limit - self._decoded + 1)
             except zlib.error as error:
-                if self._coding == "deflate" and self._decoded == 0 and self.raw_bytes == len(chunk):
-                    # Servers send the bare stream under this name as often as the zlib one.
+                # The library's words are all that tells a body of another kind from one that was damaged.
+                other_kind = any(word in str(error) for word in ("header", "method", "window"))
+                if other_kind and self._coding == "deflate" and self.raw_bytes == len(chunk):
+                    # Servers send the bare stream under this name as often as the wrapped one.
                     inflate = self._inflate = zlib.decompressobj(_RAW)
                     self._coding = "raw deflate"
                     continue
-                started = self._decoded > 0
                 self._fail(
-                    FailureClass.TRUNCATED if started else FailureClass.BAD_ENCODING,
-                    f"the body is declared {self._coding} but {'breaks off' if started else 'is none'}: {error}",
+                    FailureClass.BAD_ENCODING
+                    if other_kind or self._coding == "raw deflate"
+                    else FailureClass.TRUNCATED,
+                    f"the body is declared {self._coding} and cannot be inflated: {error}",
                 )
                 return
             self._decoded += len(decoded)

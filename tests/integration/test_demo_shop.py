@@ -286,7 +286,8 @@ def test_a_dripping_page_sends_a_few_bytes_a_second_and_is_normal_the_next_time(
                 if time.monotonic() - began > 1.5:
                     break
         # At four bytes a second even a small page needs far longer than the declared time-out.
-        assert 1 <= got <= 20 and promised / 4 > 60
+        assert 1 <= got <= 4 * (time.monotonic() - began) + 4
+        assert promised / 4 > 60
         assert says(page.retailer, client.get(url).text)
     assert shop.log()["faults"] == {"drip": len(pages_with(Fault.DRIP))}
 
@@ -461,7 +462,7 @@ def test_the_shop_ends_soon_after_the_process_it_serves() -> None:
         assert json.loads(child.stdout.readline())["port"] > 0
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=60) == 0
         assert child.stdout.read() == ""
         child.stdout.close()
     finally:
@@ -479,7 +480,7 @@ def test_the_shop_is_closed_when_its_block_ends_even_while_a_page_drips() -> Non
             began = time.monotonic()
             os.kill(one.pid, signal.SIGTERM)
             psutil.wait_procs([psutil.Process(one.pid)], timeout=0)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60  # the page would drip for ten minutes
     assert not psutil.pid_exists(one.pid)
 
 

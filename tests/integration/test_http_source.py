@@ -77,9 +77,12 @@ async def running(site: Site) -> AsyncIterator[Site]:
 def reply(body: bytes = PAGE, status: str = "200 OK", **headers: str) -> bytes:
     fields = {"Content-Length": str(len(body)), "Content-Type": "text/html"}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
-    return "".join(
-        [f"HTTP/1.1 {status}\r\n", *(f"{name}: {value}\r\n" for name, value in fields.items() if value), "\r\n"]
-    ).encode("latin-1") + body
+    return (
+        "".join(
+            [f"HTTP/1.1 {status}\r\n", *(f"{name}: {value}\r\n" for name, value in fields.items() if value), "\r\n"]
+        ).encode("latin-1")
+        + body
+    )
 
 
 def redirect(to: str, **headers: str) -> bytes:
@@ -623,7 +626,8 @@ def test_rehearsal_targets_are_read_from_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["shop.example", "shop.example=8801", "a=10.0.0.1:80", "a=127.0.0.1:", "a=127.0.0.1:0", "=127.0.0.1:1", "a=b:1"]
+    "text",
+    ["shop.example", "shop.example=8801", "a=10.0.0.1:80", "a=127.0.0.1:", "a=127.0.0.1:0", "=127.0.0.1:1", "a=b:1"],
 )
 def test_a_wrong_rehearsal_target_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:

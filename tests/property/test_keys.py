@@ -9,21 +9,29 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrape_assets.rules import keys
 from scrape_assets.rules.retry import RETRY_AFTER_CAP_SECONDS, RetryPolicy, backoff, retry_after
 from scrape_assets.rules.urls import canonical, origin, within
 
+# These are laws, not measurements: a busy machine must not fail them.
+settings.register_profile("laws", deadline=None)
+settings.load_profile("laws")
+
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 parts = st.lists(texts, min_size=1, max_size=4)
 decimals = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**40), max_value=10**40)
-numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none())
+numbers = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none()
+)
 values = st.recursive(
-    st.one_of(texts, numbers), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=12
+    st.one_of(texts, numbers),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
 )
 payloads = st.dictionaries(texts, values, max_size=6)
 url_text = st.text(st.sampled_from("abÄß/?&=#%2F3B+;!.:@ []|~'\"<>\\{}^`"), max_size=40)
@@ -123,7 +131,11 @@ def test_not_a_number_has_no_hash() -> None:
         keys.payload_hash({"rating": float("nan")})
 
 
-@given(st.sampled_from(["http://", "https://", "HTTP://"]), st.sampled_from(["shop.example", "Faß.de", "[::1]:81", "1.2.3.4"]), url_text)
+@given(
+    st.sampled_from(["http://", "https://", "HTTP://"]),
+    st.sampled_from(["shop.example", "Faß.de", "[::1]:81", "1.2.3.4"]),
+    url_text,
+)
 def test_a_canonical_url_is_its_own_canonical_form(scheme: str, host: str, rest: str) -> None:
     try:
         once = canonical(f"{scheme}{host}/{rest}")
@@ -167,14 +179,22 @@ def test_a_retry_after_that_asks_for_nothing_usable_is_none(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("120", 120), (" 120 ", 120), ("120, 5", 120), ("5, 120", 120), ("5, soon", 5), ("9" * 400, RETRY_AFTER_CAP_SECONDS)],
+    [
+        ("120", 120),
+        (" 120 ", 120),
+        ("120, 5", 120),
+        ("5, 120", 120),
+        ("5, soon", 5),
+        ("9" * 400, RETRY_AFTER_CAP_SECONDS),
+    ],
 )
 def test_a_retry_after_in_seconds_is_obeyed_up_to_a_day(value: str, seconds: float) -> None:
     assert retry_after(value, None, NOW) == seconds
 
 
 @pytest.mark.parametrize(
-    "form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S -0000"]
+    "form",
+    ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S -0000"],
 )
 def test_a_retry_after_date_counts_from_the_responses_own_clock(form: str) -> None:
     until = (NOW + timedelta(minutes=2)).strftime(form)
@@ -188,7 +208,12 @@ def test_a_retry_after_date_counts_from_the_responses_own_clock(form: str) -> No
 
 
 @given(
-    st.one_of(st.text(max_size=40), st.datetimes(timezones=st.just(UTC)).map(lambda t: format_datetime(t)), st.integers().map(str), st.none()),
+    st.one_of(
+        st.text(max_size=40),
+        st.datetimes(timezones=st.just(UTC)).map(lambda t: format_datetime(t)),
+        st.integers().map(str),
+        st.none(),
+    ),
     st.one_of(st.none(), st.text(max_size=40), st.datetimes(timezones=st.just(UTC)).map(lambda t: format_datetime(t))),
 )
 def test_no_retry_after_is_negative_instant_or_endless(value: str | None, date: str | None) -> None:

@@ -90,7 +90,10 @@ def test_a_declaration_is_resolved_with_defaults_under_the_retailers_own_values(
     assert retailer.fetch.concurrency == 2
     assert retailer.fetch.headers == {"Accept-Language": "es"}
     assert retailer.inventory_path == tmp_path / "datasets/prices/retailers/bookshop.csv"
-    assert (dataset.accept_for("bookshop").coverage, dataset.accept_for("bookshop").required) == (0.99, ("name", "price"))
+    assert (dataset.accept_for("bookshop").coverage, dataset.accept_for("bookshop").required) == (
+        0.99,
+        ("name", "price"),
+    )
     assert dataset.accept_for("no longer declared").required == ("name", "price", "currency")
     assert dataset.retry.policy.cap_seconds == 300.0
     assert (dataset.lease.lease_seconds, dataset.lease.deadline_seconds) == (60.0, 600.0)
@@ -116,9 +119,7 @@ def test_every_key_that_may_be_left_out_has_a_cautious_default(tmp_path: Path) -
 
 
 def test_yaml_keeps_what_was_written(tmp_path: Path) -> None:
-    dataset, _ = loaded(
-        tmp_path, dataset_dot_yaml=DATASET.replace('"06:00"', "16:30").replace("data-team", "no")
-    )
+    dataset, _ = loaded(tmp_path, dataset_dot_yaml=DATASET.replace('"06:00"', "16:30").replace("data-team", "no"))
     assert (dataset.window.at, dataset.owner) == ("16:30", "no")
 
 
@@ -221,7 +222,9 @@ PAGE_OBJECT = "site: https://books.example.com\nurls: {file: bookshop.csv}\nprod
         ("from helpers import missing\n", "x", "pages.py cannot be imported: pages.py:1: ImportError: cannot import name 'missing' from 'helpers'"),
     ],
 )  # fmt: skip
-def test_a_page_object_that_cannot_be_had_gives_one_clear_line(tmp_path: Path, pages: str, name: str, problem: str) -> None:
+def test_a_page_object_that_cannot_be_had_gives_one_clear_line(
+    tmp_path: Path, pages: str, name: str, problem: str
+) -> None:
     files = {"pages_dot_py": pages, "helpers_dot_py": "PRICE = 7\n", "retailers__bookshop_dot_yaml": PAGE_OBJECT % name}
     (line,) = said(tmp_path, **files)
     assert line.startswith(f"{R}:3: product.page_object: {problem}")
@@ -294,7 +297,7 @@ def test_an_unknown_dataset_names_the_nearest_and_a_folder_without_any_says_what
     with pytest.raises(DeclarationError, match="expected a project folder"):
         load.project(tmp_path)
     project(tmp_path)
-    with pytest.raises(DeclarationError, match="there is no dataset 'price' in .*; did you mean 'prices'"):
+    with pytest.raises(DeclarationError, match=r"there is no dataset 'price' in .*; did you mean 'prices'"):
         load.dataset(tmp_path, "price")
     with pytest.raises(DeclarationError, match="there is no dataset"):
         load.dataset(tmp_path, "../prices")
@@ -318,7 +321,9 @@ FROZEN = [
 
 
 @pytest.mark.parametrize(("file", "old", "new", "keys"), FROZEN)
-def test_a_change_of_the_frozen_part_names_its_keys(tmp_path: Path, file: str, old: str, new: str, keys: list[str]) -> None:
+def test_a_change_of_the_frozen_part_names_its_keys(
+    tmp_path: Path, file: str, old: str, new: str, keys: list[str]
+) -> None:
     before = declaration.manifest(*loaded(tmp_path))
     text = DATASET if file.startswith("dataset") else RETAILER
     after = declaration.manifest(*loaded(tmp_path, **{file: text.replace(old, new)}))
@@ -343,7 +348,9 @@ def test_a_live_key_is_not_in_the_manifest(tmp_path: Path, file: str, old: str, 
     before = declaration.manifest_text(declaration.manifest(*loaded(tmp_path)))
     text = DATASET if file.startswith("dataset") else RETAILER
     assert old in text
-    assert declaration.manifest_text(declaration.manifest(*loaded(tmp_path, **{file: text.replace(old, new)}))) == before
+    assert (
+        declaration.manifest_text(declaration.manifest(*loaded(tmp_path, **{file: text.replace(old, new)}))) == before
+    )
 
 
 def test_the_extract_block_of_a_manifest_gives_the_rule_back(tmp_path: Path) -> None:
@@ -362,7 +369,9 @@ def test_an_extractor_version_follows_the_rule_and_the_sources_that_it_uses(tmp_
     changed = loaded(tmp_path, retailers__bookshop_dot_yaml=RETAILER.replace(".now", ".new"))
     assert declaration.extractor_version(*changed, sources) != version
     coded = loaded(tmp_path, retailers__bookshop_dot_yaml=PAGE_OBJECT % "detail")
-    assert declaration.extractor_version(*coded, sources) != declaration.extractor_version(*coded, {**sources, "helpers.py": ""})
+    assert declaration.extractor_version(*coded, sources) != declaration.extractor_version(
+        *coded, {**sources, "helpers.py": ""}
+    )
 
 
 def offers(**columns: list[object]) -> object:

@@ -74,7 +74,7 @@ def test_jsonl_gives_one_page_an_object(tmp_path: Path) -> None:
     )
     assert lines(path) == [Line(1, "https://shop.example/1", "https://shop.example/1", "17", priority=-3)]
     assert [(line.number, line.reason.split(":")[0]) for line in rejected(path)] == [
-        (3, "the line is not a JSON object; expected one, as {\"url\""),
+        (3, 'the line is not a JSON object; expected one, as {"url"'),
         (4, "the line is not JSON"),
         (5, "url is ['https"),
         (6, "'priorty' is unknown; did you mean 'priority'?"),

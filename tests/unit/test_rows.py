@@ -15,7 +15,7 @@ PLACE = Place("prices", "bookshop", "", "2026-11-20", "https://shop.example/p/1"
 
 
 def rows_of(*values: dict[str, Any]) -> list[Row]:
-    return [Row(one, {name: "css .x" for name in one}) for one in values]
+    return [Row(one, dict.fromkeys(one, "css .x")) for one in values]
 
 
 def identified(

@@ -108,5 +108,7 @@ def test_an_origin_is_scheme_host_and_port() -> None:
         ("http://10.0.0.1", "http://a.10.0.0.1.example/p", False),
     ],
 )
-def test_a_site_holds_its_host_and_subdomains_and_one_with_a_port_only_itself(site: str, url: str, inside: bool) -> None:
+def test_a_site_holds_its_host_and_subdomains_and_one_with_a_port_only_itself(
+    site: str, url: str, inside: bool
+) -> None:
     assert within(site, url) is inside

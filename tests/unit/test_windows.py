@@ -129,7 +129,7 @@ def test_each_instant_belongs_to_exactly_one_window() -> None:
 
 
 def test_windows_begin_at_the_first_boundary_from_start_on() -> None:
-    rule = WindowRule(every="day", at="06:00", timezone="Europe/Madrid", start=datetime(2026, 11, 1, 7))
+    rule = WindowRule(every="day", at="06:00", timezone="Europe/Madrid", start=datetime(2026, 11, 1, 7))  # noqa: DTZ001
     assert windows.keys_between(rule, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 11, 4, tzinfo=UTC)) == [
         "2026-11-02",
         "2026-11-03",
@@ -149,7 +149,11 @@ def test_windows_begin_at_the_first_boundary_from_start_on() -> None:
         ({"every": "day"}, "../../etc", "expected YYYY-MM-DD"),
         ({"every": "day"}, "2026-10-31", "window '2026-10-31' lies before the first one, 2026-11-01"),
         ({"every": "hour"}, "2026-11-20", "expected YYYY-MM-DD-HH:MM, as 2026-11-01-00:00"),
-        ({"every": "hour"}, "2026-11-20-06:30", "not a boundary of '0 * * * *' in Europe/Berlin; expected one like 2026-11-20-07:00"),
+        (
+            {"every": "hour"},
+            "2026-11-20-06:30",
+            "not a boundary of '0 * * * *' in Europe/Berlin; expected one like 2026-11-20-07:00",
+        ),
         ({"every": "hour"}, "2027-03-28-02:00", "not a boundary"),
         ({"every": "hour"}, "2027-10-31-02:00+0200", "not a boundary"),
         ({"every": "cron", "cron": "0 6 * * 1-5"}, "2026-11-21-06:00", "expected one like 2026-11-23-06:00"),

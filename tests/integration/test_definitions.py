@@ -1,0 +1,243 @@
+"""What Dagster sees of a project, and that each of its steps does one verb of the flow and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+import pytest
+
+from scrape_assets import settings
+from scrape_assets.datasets import load
+from scrape_assets.defs import checks, history, partitions
+from scrape_assets.defs.resources import StoreResource
+from scrape_assets.definitions import definitions
+from scrape_assets.demo.project import write_project
+from scrape_assets.demo.running import RunningShop, running_shop
+from scrape_assets.errors import DeclarationError
+from scrape_assets.flow import accept, publish, run
+from scrape_assets.rules import keys, windows
+from scrape_assets.rules.windows import WindowRule
+from scrape_assets.store import postgres
+from scrape_assets.store.postgres import Pool
+
+RETAILERS = ["casamoda", "fjordgear", "papelaria"]
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[RunningShop]:
+    with running_shop() as shop:
+        yield shop
+
+
+@pytest.fixture
+def project(tmp_path: Path, shop: RunningShop, url: str, monkeypatch: pytest.MonkeyPatch) -> settings.Settings:
+    """The demo shop's project on this test's own database, named by the environment as a run's process has it."""
+    write_project(tmp_path, shop.sites)
+    monkeypatch.setenv("SCRAPE_ASSETS_PROJECT", str(tmp_path))
+    monkeypatch.setenv("SCRAPE_ASSETS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("SCRAPE_ASSETS_DATABASE_URL", url)
+    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE", raising=False)
+    return settings.load()
+
+
+def today(project: settings.Settings) -> str:
+    rule = load.dataset(project.project, "shop").window
+    return windows.current_key(rule, datetime.now(UTC))
+
+
+def materialize(
+    project: settings.Settings, instance: dg.DagsterInstance, asset: str, partition: str
+) -> dg.ExecuteInProcessResult:
+    """One partition of one asset, as a run of its own."""
+    found = definitions(project)
+    assets = [a for a in found.assets or [] if isinstance(a, dg.AssetsDefinition)]
+    return dg.materialize(
+        assets,
+        selection=[dg.AssetKey(["shop", asset])],
+        partition_key=partition,
+        instance=instance,
+        resources={"store": StoreResource()},
+        raise_on_error=False,
+    )
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """What a failed step said."""
+    data = [e.step_failure_data for e in result.all_events if e.is_step_failure][0]
+    return str(data.user_failure_data.description if data.user_failure_data else data.error)
+
+
+def test_everything_that_dagster_sees_is_listed_by_name(project: settings.Settings) -> None:
+    found = definitions(project)
+    dg.Definitions.validate_loadable(found)
+    repository = found.get_repository_def()
+    assert {"/".join(key.path) for key in repository.asset_graph.get_all_asset_keys()} == {
+        f"shop/{name}" for name in ("task_plan", "observations", "candidate_dataset", "published_dataset")
+    }
+    assert {"collect_shop", "release_shop", "deliver_shop"} <= set(repository.job_names)
+    assert [s.name for s in repository.schedule_defs] == ["collect_shop_each_window"]
+    assert {s.name for s in repository.sensor_defs} == {"release_when_complete", "deliver_shop_when_due"}
+
+
+def test_a_folder_without_datasets_gives_no_assets_and_a_wrong_declaration_its_own_words(tmp_path: Path) -> None:
+    nothing = settings.load({"SCRAPE_ASSETS_PROJECT": str(tmp_path)})
+    assert not definitions(nothing).get_repository_def().asset_graph.get_all_asset_keys()
+    folder = tmp_path / "datasets" / "prices"
+    folder.mkdir(parents=True)
+    (folder / "dataset.yaml").write_text("dataset: prices\nwindou: {every: day, start: 2026-11-01}\n")
+    with pytest.raises(DeclarationError, match="window"):
+        definitions(nothing)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        WindowRule(every="day", at="06:00", timezone="Europe/Madrid", start=date(2026, 3, 20)),
+        WindowRule(every="day", timezone="America/New_York", start=date(2026, 10, 25)),
+        WindowRule(every="hour", timezone="Europe/Berlin", start=datetime(2026, 10, 24, 20)),
+        WindowRule(every="cron", cron="30 6 * * 1-5", timezone="Asia/Tokyo", start=date(2026, 1, 1)),
+    ],
+)
+def test_dagster_has_the_keys_of_the_windows_that_have_begun_and_no_other(rule: WindowRule) -> None:
+    first = rule.start_local.replace(tzinfo=ZoneInfo(rule.timezone))
+    now = first + timedelta(days=20, hours=7, minutes=1)
+    ours = windows.keys_between(rule, first, now + timedelta(seconds=1))
+    assert partitions.windows(rule).get_partition_keys(current_time=now) == ours
+    assert ours[-1] == windows.current_key(rule, now), "the open window can be collected"
+
+
+def test_the_schedule_collects_the_window_that_begins_one_run_for_each_retailer(project: settings.Settings) -> None:
+    schedule = definitions(project).get_repository_def().schedule_defs[0]
+    begins = datetime.now(ZoneInfo("Europe/Madrid")).replace(hour=6, minute=0, second=0, microsecond=0)
+    assert schedule.cron_schedule == "0 6 * * *"
+    with dg.build_schedule_context(scheduled_execution_time=begins) as context:
+        requests = schedule.evaluate_tick(context).run_requests or []
+    assert sorted(str(r.partition_key) for r in requests) == [f"{r}|{begins:%Y-%m-%d}" for r in RETAILERS]
+    assert len({r.run_key for r in requests}) == len(RETAILERS)
+
+
+def test_the_steps_of_a_window_plan_collect_judge_and_publish_and_say_so(
+    project: settings.Settings, shop: RunningShop, pool: Pool
+) -> None:
+    window = today(project)
+    with dg.DagsterInstance.ephemeral() as instance:
+        early = materialize(project, instance, "published_dataset", window)
+        assert "no dataset candidate yet" in failure(early)
+
+        shop.control(reset=True)
+        for retailer in RETAILERS:
+            assert materialize(project, instance, "task_plan", f"{retailer}|{window}").success
+            collected = materialize(project, instance, "observations", f"{retailer}|{window}")
+            assert collected.success, failure(collected)
+            about = collected.asset_materializations_for_node("shop__observations")[0].metadata
+            assert about["open"].value == 0
+            assert about["committed"].value > 0
+            assert f"scrape-assets failed shop --window {window} --retailer {retailer}" in str(about.values())
+            judged = collected.get_asset_check_evaluations()
+            assert {e.partition for e in judged} == {f"{retailer}|{window}"}
+            assert {"coverage", "required_price", "money_price", "schema", "freshness"} <= {e.check_name for e in judged}
+            assert all("candidate generation" in e.metadata for e in judged)
+
+        judged = materialize(project, instance, "candidate_dataset", window)
+        assert judged.success, failure(judged)
+        published = materialize(project, instance, "published_dataset", window)
+        assert published.success, failure(published)
+        rows = published.asset_materializations_for_node("shop__published_dataset")[0].metadata["dagster/row_count"]
+        assert rows.value == len(shop.truth())
+
+        before = shop.log()["total"]
+        assert materialize(project, instance, "observations", f"{RETAILERS[0]}|{window}").success
+        assert shop.log()["total"] == before, "a page that ended was asked for again"
+
+
+def test_a_rejected_retailer_fails_its_checks_and_stops_the_candidate_and_the_publication(
+    project: settings.Settings, shop: RunningShop
+) -> None:
+    window = today(project)
+    shop.control(break_template="papelaria")
+    try:
+        with dg.DagsterInstance.ephemeral() as instance:
+            for retailer in RETAILERS:
+                assert materialize(project, instance, "task_plan", f"{retailer}|{window}").success
+                collected = materialize(project, instance, "observations", f"{retailer}|{window}")
+                assert collected.success == (retailer != "papelaria")
+            failed = {e.check_name for e in collected.get_asset_check_evaluations() if not e.passed}
+            assert "coverage" in failed
+            rejected = materialize(project, instance, "candidate_dataset", window)
+            assert [e.check_name for e in rejected.get_asset_check_evaluations() if not e.passed] == ["members_accepted"]
+            alone = materialize(project, instance, "published_dataset", window)
+            assert "papelaria: rejected" in failure(alone)
+            assert "nothing is published" in failure(alone)
+    finally:
+        shop.control(break_template=None)
+
+
+def test_a_changed_declaration_and_a_retailer_that_came_later_are_refused_in_words(
+    project: settings.Settings, shop: RunningShop
+) -> None:
+    window = today(project)
+    folder = project.project / "datasets" / "shop" / "retailers"
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert materialize(project, instance, "task_plan", f"fjordgear|{window}").success
+        file = folder / "fjordgear.yaml"
+        file.write_text(file.read_text().replace("key: [sku]", "key: [sku, seller]"))
+        assert "entity.key" in failure(materialize(project, instance, "task_plan", f"fjordgear|{window}"))
+        (folder / "later.yaml").write_text(file.read_text())
+        (folder / "later.csv").write_text((folder / "fjordgear.csv").read_text())
+        for asset in ("task_plan", "observations"):
+            said = failure(materialize(project, instance, asset, f"later|{window}"))
+            assert "later is not in the scope of" in said
+
+
+def test_a_run_of_the_command_line_is_in_dagsters_history(
+    project: settings.Settings, shop: RunningShop, pool: Pool, url: str
+) -> None:
+    dataset, window = load.dataset(project.project, "shop"), today(project)
+    now = datetime.now(UTC)
+    planned, refused = run.plan_or_refuse(pool, dataset, window, ["fjordgear"], now=now)
+    assert refused is None
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set state = 'gone'")
+    verdict = accept.accept_retailer(pool, dataset, keys.run_id("shop", window), "fjordgear", now=now)
+    store = settings.Store(url, url, started=False)
+    assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[verdict]) is None
+    with history.open_instance(project, store) as instance:
+        key = dg.AssetKey(["shop", "observations"])
+        assert instance.get_materialized_partitions(key) == {f"fjordgear|{window}"}
+        check = dg.AssetCheckKey(key, "not_empty")
+        found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+        assert [r.status.value for r in found] == ["FAILED"]
+        assert found[0].partition == f"fjordgear|{window}"
+
+
+def test_a_history_that_cannot_be_written_is_a_warning(
+    project: settings.Settings, pool: Pool, url: str
+) -> None:
+    dataset = load.dataset(project.project, "shop")
+    nowhere = settings.Store(postgres.with_database(url, "there_is_none"), url, started=False)
+    said = history.record(project, nowhere, pool, dataset, today(project), planned=[], verdicts=[])
+    assert said is not None
+    assert "Dagster's history" in said
+
+
+def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: settings.Settings, pool: Pool) -> None:
+    dataset, window, now = load.dataset(project.project, "shop"), today(project), datetime.now(UTC)
+    run.plan_or_refuse(pool, dataset, window, None, now=now)
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set state = 'gone'")
+    run_id = keys.run_id("shop", window)
+    verdict = accept.accept_retailer(pool, dataset, run_id, "casamoda", now=now)
+    specs = checks.of_retailer(dataset)
+    assert {checks.name(c["rule"]) for c in verdict.checks} == {s.name for s in specs}
+    results = list(checks.results(specs, verdict, "candidate generation", 1))
+    assert {r.check_name: r.passed for r in results} == {checks.name(c["rule"]): c["passed"] for c in verdict.checks}
+    for retailer in ("fjordgear", "papelaria"):
+        accept.accept_retailer(pool, dataset, run_id, retailer, now=now)
+    whole = accept.accept_dataset(pool, run_id)
+    assert {c["rule"] for c in whole.checks} == {s.name for s in checks.of_dataset(dataset)}
+    with pytest.raises(Exception, match="not accepted"):
+        publish.publish(pool, dataset, run_id)

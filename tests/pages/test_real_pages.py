@@ -1,0 +1,89 @@
+"""Real pages, where the machine has them: each ends in its state, and no price that is taken is a wrong one."""
+
+from __future__ import annotations
+
+import csv
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from scrape_assets.rules.judge import Judged, judge
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.states import FailureClass, PageState
+
+PAGES = Path(os.environ.get("REAL_PAGES") or Path(__file__).parents[2].parent / "shared" / "pages")
+INDEX = PAGES / "index.tsv"
+BLOCKED = {PageState.CHALLENGE, PageState.CONSENT, PageState.LOGIN, PageState.EMPTY_SHELL, PageState.SOFT_404}
+KINDS = {
+    "challenge": PageState.CHALLENGE,
+    "consent": PageState.CONSENT,
+    "login": PageState.LOGIN,
+    "empty shell": PageState.EMPTY_SHELL,
+}
+SIGNS = {"€": "EUR", "£": "GBP", "zł": "PLN"}
+LEAST_PRICED = 9
+"""How many of the product pages name a price and currency beyond doubt in their own data."""
+
+pytestmark = pytest.mark.skipif(not INDEX.is_file(), reason=f"no real pages at {PAGES}; set REAL_PAGES to their folder")
+
+
+def _index() -> list[dict[str, str]]:
+    if not INDEX.is_file():
+        return []
+    with INDEX.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _judged(page: dict[str, str]) -> Judged:
+    url = page["url"] or "https://page.test/p/1"
+    status = int(page["http_status"] or 200)
+    body = (PAGES / page["file"]).read_bytes()
+    return judge(
+        Response(url, url, status, {"content-type": "text/html"}, body), ExtractRule(retailer="r", page=PageRule())
+    )
+
+
+def _of_kind(*kinds: str) -> list[dict[str, str]]:
+    return [page for page in _index() if page["kind"].startswith(kinds)]
+
+
+@pytest.mark.parametrize("page", _of_kind(*KINDS), ids=lambda page: page["file"])
+def test_a_page_in_the_way_ends_in_its_state(page: dict[str, str]) -> None:
+    assert _judged(page).page_state is KINDS[page["kind"]]
+
+
+@pytest.mark.parametrize("page", _of_kind("product", "listing", "ok", "other"), ids=lambda page: page["file"])
+def test_an_ordinary_page_is_never_taken_for_a_blocked_one(page: dict[str, str]) -> None:
+    assert _judged(page).page_state not in BLOCKED
+
+
+@pytest.mark.parametrize("page", _of_kind("listing"), ids=lambda page: page["file"])
+def test_a_listing_gives_no_product_of_its_own_accord(page: dict[str, str]) -> None:
+    assert _judged(page).rows == ()
+
+
+@pytest.mark.parametrize("page", _of_kind("product"), ids=lambda page: page["file"])
+def test_a_price_that_is_taken_is_the_annotated_one(page: dict[str, str]) -> None:
+    result = _judged(page)
+    if not result.rows:
+        assert result.failure_class in {FailureClass.EXTRACTION, FailureClass.WRONG_TEMPLATE}
+        assert result.reason
+        return
+    (row,) = result.rows
+    if page["price"]:
+        # The annotator's 3.34 can stand for 3340: the text had a thousands separator.
+        assert Decimal(row.values["price"]) in {Decimal(page["price"]), Decimal(page["price"]) * 1000}
+    if page["currency"] in SIGNS:
+        assert row.values["currency"] == SIGNS[page["currency"]]
+    if page["gtin"] and "gtin" in row.values:
+        assert row.values["gtin"] == page["gtin"]
+    if page["sku"] and "sku" in row.values:
+        assert row.values["sku"] == page["sku"]
+
+
+@pytest.mark.skipif(len(_of_kind("product")) < LEAST_PRICED, reason="another collection of pages")
+def test_most_product_pages_give_their_price() -> None:
+    assert sum(bool(_judged(page).rows) for page in _of_kind("product")) >= LEAST_PRICED

@@ -1,0 +1,409 @@
+"""Rows of a page: from its own data, from declared fields, from a page object; or the reason why not."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from scrape_assets.rules.document import Document, decode
+from scrape_assets.rules.extract import PageObject, extract
+from scrape_assets.rules.page_object import PageView
+from scrape_assets.rules.row import Failed, Row
+from scrape_assets.rules.spec import ExtractRule, FieldRule, PageRule
+from scrape_assets.rules.states import FailureClass
+
+URL = "https://shop.test/p/cup-8812"
+
+
+def run(
+    body: str,
+    page: PageRule | None = None,
+    *,
+    key: tuple[str, ...] = (),
+    schema: str = "product_offer",
+    by: PageObject | None = None,
+) -> tuple[Row, ...] | Failed:
+    rule = ExtractRule(retailer="shop", page=page or PageRule(), key=key, schema_name=schema)
+    return extract(Document(decode(body.encode(), "text/html; charset=utf-8"), URL), URL, rule, by)
+
+
+def ld(*nodes: dict[str, Any]) -> str:
+    return "".join(f'<script type="application/ld+json">{json.dumps(node)}</script>' for node in nodes)
+
+
+def product(**changes: Any) -> dict[str, Any]:
+    return {
+        "@type": "Product",
+        "name": "Cup",
+        "sku": "8812",
+        "offers": {
+            "@type": "Offer",
+            "price": "4.50",
+            "priceCurrency": "EUR",
+            "availability": "http://schema.org/InStock",
+        },
+        **changes,
+    }
+
+
+def offer(price: Any, **more: Any) -> dict[str, Any]:
+    return {"@type": "Offer", "price": price, "priceCurrency": "EUR", **more}
+
+
+def rows(result: tuple[Row, ...] | Failed) -> list[dict[str, Any]]:
+    assert isinstance(result, tuple), result
+    return [row.values for row in result]
+
+
+def reason(result: tuple[Row, ...] | Failed) -> str:
+    assert isinstance(result, Failed), result
+    return result.reason
+
+
+def test_json_ld_gives_an_offer_with_the_source_of_each_value() -> None:
+    result = run(ld(product(gtin13="4006381333931", brand={"name": "Pottery &amp; Co"}, image=["/a.jpg"])))
+    assert rows(result) == [
+        {
+            "availability": "in_stock",
+            "price": "4.5",
+            "currency": "EUR",
+            "name": "Cup",
+            "sku": "8812",
+            "gtin": "4006381333931",
+            "brand": "Pottery & Co",
+            "url": URL,
+            "image_url": "https://shop.test/a.jpg",
+        }
+    ]
+    assert isinstance(result, tuple)
+    assert result[0].sources["price"] == "json-ld Product.offers.price"
+    assert result[0].sources["url"] == "page address"
+
+
+@pytest.mark.parametrize("number", ["0000000000000", "4006381333932", "12", "abc"])
+def test_a_wrong_gtin_is_left_out(number: str) -> None:
+    assert "gtin" not in rows(run(ld(product(gtin13=number))))[0]
+
+
+def test_the_main_product_is_the_one_whose_address_or_number_is_the_pages() -> None:
+    other = product(name="Advert", sku="1111", offers=offer("1.00"))
+    by_url = product(url="/p/cup-8812/", sku="", offers=offer("2.00"))
+    assert rows(run(ld(other, by_url)))[0]["price"] == "2"
+    assert rows(run(ld(other, product())))[0]["price"] == "4.5"
+
+
+def test_several_products_without_a_match_are_refused() -> None:
+    first, second = product(sku="a", offers=offer("1")), product(sku="b", name="Saucer", offers=offer("2"))
+    assert reason(run(ld(first, second))).startswith("ambiguous product: 2 on the page")
+
+
+def test_the_same_product_said_twice_is_one_row() -> None:
+    rated = {"@type": "Product", "name": "Cup", "aggregateRating": {"ratingValue": "4"}}
+    assert len(rows(run(ld(product(), rated, product())))) == 1
+
+
+def test_offers_give_several_rows_only_where_the_key_tells_them_apart() -> None:
+    offers = [offer("1", seller={"name": "A"}), offer("2", seller={"name": "B"})]
+    assert [row["seller"] for row in rows(run(ld(product(offers=offers)), key=("sku", "seller")))] == ["A", "B"]
+    assert reason(run(ld(product(offers=offers)), key=("sku",))).startswith("ambiguous price: 2 offers (1 EUR, 2 EUR)")
+
+
+def test_offers_of_one_price_are_one_row_without_what_differs() -> None:
+    offers = [
+        offer("1", seller={"name": "A"}, availability="OutOfStock"),
+        offer("1", seller={"name": "B"}, availability="InStock"),
+    ]
+    row = rows(run(ld(product(offers=offers))))[0]
+    assert (row["price"], row["availability"], "seller" in row) == ("1", "in_stock", False)
+
+
+def test_a_range_of_offers_is_a_price_only_when_its_ends_meet() -> None:
+    span = {"@type": "AggregateOffer", "priceCurrency": "EUR", "lowPrice": 5, "highPrice": 9, "offerCount": 2}
+    assert "offers from 5 to 9" in reason(run(ld(product(offers=span))))
+    assert rows(run(ld(product(offers={**span, "highPrice": 5}))))[0]["price"] == "5"
+    inner = {**span, "offers": [offer("5")]}
+    assert rows(run(ld(product(offers=inner))))[0]["price"] == "5"
+
+
+def test_variants_of_a_group_are_rows_with_their_own_numbers() -> None:
+    variants = [
+        {"@type": "Product", "sku": "r1", "color": "red", "offers": offer("1")},
+        {"@type": "Product", "sku": "b1", "color": "blue", "offers": offer("2")},
+    ]
+    group = {"@type": "ProductGroup", "name": "Cup", "hasVariant": variants}
+    found = rows(run(ld(group), key=("sku",)))
+    assert [(row["name"], row["sku"], row["variant"]) for row in found] == [("Cup", "r1", "red"), ("Cup", "b1", "blue")]
+
+
+def test_nodes_that_refer_to_each_other_in_circles_end() -> None:
+    graph = {"@graph": [product(offers={"@id": "#o"}), {"@id": "#o", "@type": "Offer", "offers": [{"@id": "#o"}]}]}
+    assert isinstance(run(ld(graph)), Failed)
+
+
+def test_an_offer_is_found_behind_its_id() -> None:
+    graph = {"@graph": [product(offers={"@id": "#o"}), {"@id": "#o", **offer("3")}]}
+    assert rows(run(ld(graph)))[0]["price"] == "3"
+
+
+def test_the_list_price_is_never_the_price() -> None:
+    specs = [
+        {
+            "@type": "UnitPriceSpecification",
+            "priceType": "https://schema.org/ListPrice",
+            "price": 9,
+            "priceCurrency": "EUR",
+        },
+        {"@type": "UnitPriceSpecification", "price": 7, "priceCurrency": "EUR"},
+    ]
+    row = rows(run(ld(product(offers={"@type": "Offer", "priceSpecification": specs}))))[0]
+    assert (row["price"], row["list_price"]) == ("7", "9")
+    assert reason(run(ld(product(offers={"@type": "Offer", "priceSpecification": specs[:1]})))).startswith(
+        "price missing"
+    )
+
+
+def test_a_sold_out_offer_needs_no_price_but_a_sold_one_does() -> None:
+    gone = {"@type": "Offer", "availability": "SoldOut"}
+    assert rows(run(ld(product(offers=gone))))[0]["availability"] == "out_of_stock"
+    assert reason(run(ld(product(offers={**gone, "availability": "InStock"})))).startswith("price missing")
+
+
+@pytest.mark.parametrize("currency", ["XXX", "$", "kr", "HRK", None])
+def test_a_price_without_a_sure_currency_needs_the_declared_one(currency: str | None) -> None:
+    body = ld(product(offers={"@type": "Offer", "price": "5", "priceCurrency": currency}))
+    assert "declare money" in reason(run(body))
+    money = "SEK" if currency == "kr" else "USD"
+    row = run(body, PageRule(money=money))
+    assert rows(row)[0]["currency"] == money
+    assert isinstance(row, tuple)
+    assert row[0].sources["currency"] == "declared money"
+
+
+@pytest.mark.parametrize("price", ["1.299", "10,75 € 11,95 €", "0", ["1", "2"], "from 5"])
+def test_an_ambiguous_price_is_not_rescued_by_a_weaker_source(price: Any) -> None:
+    graph = (
+        '<meta property="product:price:amount" content="10.14"><meta property="product:price:currency" content="EUR">'
+    )
+    result = run(graph + ld(product(offers=offer(price))))
+    assert isinstance(result, Failed)
+    assert result.evidence
+
+
+def test_the_declared_separator_settles_a_price_in_the_data() -> None:
+    assert rows(run(ld(product(offers=offer("1.299"))), PageRule(decimal=",")))[0]["price"] == "1299"
+    assert rows(run(ld(product(offers=offer("1299.00"))), PageRule(decimal=",")))[0]["price"] == "1299"
+
+
+def test_microdata_and_open_graph_are_read_where_there_is_nothing_better() -> None:
+    micro = (
+        '<div itemscope itemtype="http://schema.org/Product"><b itemprop="name">Pot</b><div itemprop="offers" itemscope>'
+        '<b itemprop="price">1 099,00 €</b></div></div>'
+    )
+    graph = (
+        '<meta property="og:title" content="Pan"><meta property="product:price:amount" content="12.00">'
+        '<meta property="product:sale_price:amount" content="9.00"><meta property="product:price:currency" content="GBP">'
+    )
+    assert rows(run(graph + micro)) == [{"name": "Pot", "price": "1099", "currency": "EUR", "url": URL}]
+    assert rows(run(graph)) == [{"name": "Pan", "price": "9", "currency": "GBP", "list_price": "12", "url": URL}]
+
+
+def test_a_page_without_data_says_what_to_do() -> None:
+    result = run("<h1>Cup</h1>")
+    assert isinstance(result, Failed)
+    assert (result.failure_class, result.evidence) == (FailureClass.WRONG_TEMPLATE, False)
+    broken = run('<script type="application/ld+json">{</script>')
+    assert isinstance(broken, Failed)
+    assert broken.failure_class is FailureClass.EXTRACTION
+    assert "1 JSON-LD block(s)" in broken.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"), [("C\ufffdp", FailureClass.BAD_ENCODING), ("C\0p", FailureClass.UNSTORABLE)]
+)
+def test_a_required_text_that_cannot_be_read_or_stored_fails_the_page(name: str, failure: FailureClass) -> None:
+    result = run(ld(product(name=name)))
+    assert isinstance(result, Failed)
+    assert result.failure_class is failure
+
+
+def test_half_a_character_pair_is_unstorable() -> None:
+    result = run('<script type="application/ld+json">' + json.dumps(product()).replace("Cup", "\\ud800") + "</script>")
+    assert isinstance(result, Failed)
+    assert result.failure_class is FailureClass.UNSTORABLE
+
+
+def test_an_optional_text_that_cannot_be_read_is_left_out() -> None:
+    assert "brand" not in rows(run(ld(product(brand="\ufffd"))))[0]
+
+
+def test_a_huge_value_fails_the_page() -> None:
+    assert "characters long" in reason(run(ld(product(name="x" * 200_000))))
+
+
+FIELDS = PageRule(
+    fields={
+        "name": FieldRule(css="h1"),
+        "price": FieldRule(css=".now", money="EUR", decimal=","),
+        "list_price": FieldRule(css=".was", money="EUR", optional=True),
+    }
+)
+
+
+def test_declared_fields_give_a_row_and_the_declared_currency() -> None:
+    result = run("<h1>Cup <b>blue</b></h1><i class=now>1.299,00 €</i>", FIELDS)
+    assert rows(result) == [{"name": "Cup blue", "price": "1299", "currency": "EUR"}]
+    assert isinstance(result, tuple)
+    assert result[0].sources == {"name": "css h1", "price": "css .now", "currency": "declared money"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<h1>Cup</h1>", "price: css .now found nothing"),
+        (
+            "<h1>Cup</h1><i class=now>Was 49,99 Now 39,99</i>",
+            "price: css .now found 'Was 49,99 Now 39,99': ambiguous price",
+        ),
+        (
+            "<h1>Cup</h1><i class=now>1,00</i><i class=now>2,00</i>",
+            "price: css .now found 2 elements with different numbers",
+        ),
+        ("<h1>Cup</h1><i class=now>12 $</i>", "price: css .now found '12 $': ambiguous price '12 $': another currency"),
+        ("<h1>Cup</h1><i class=now>19<sup>99</sup> €</i>", "price: css .now found '19 99 €': ambiguous price"),
+        ("<h1> </h1><i class=now>1,00</i>", "name: css h1 found nothing"),
+    ],
+)
+def test_a_required_field_that_fails_names_its_selector_and_what_was_found(body: str, expected: str) -> None:
+    assert reason(run(body, FIELDS)).startswith(expected)
+
+
+def test_a_sold_out_page_needs_no_declared_price() -> None:
+    page = PageRule(fields={**FIELDS.fields, "availability": FieldRule(css=".stock")})
+    assert rows(run("<h1>Cup</h1><i class=stock>Out of stock</i>", page)) == [
+        {"name": "Cup", "availability": "out_of_stock"}
+    ]
+    assert isinstance(run("<h1>Cup</h1><i class=stock>In stock</i>", page), Failed)
+    assert isinstance(run("<h1>Cup</h1><i class=stock>Out of stock</i><i class=now>1-2</i>", page), Failed)
+
+
+def test_every_type_is_read() -> None:
+    page = PageRule(
+        fields={
+            "n": FieldRule(css=".n", type="int"),
+            "d": FieldRule(xpath="//i[@class='d']", type="decimal", decimal=","),
+            "when": FieldRule(css="time", attr="datetime", type="datetime"),
+            "day": FieldRule(css=".day", type="datetime", format="%d.%m.%Y"),
+            "link": FieldRule(css="a", type="url"),
+            "tags": FieldRule(xpath="//li", type="list"),
+            "count": FieldRule(xpath="count(//li)", type="int"),
+            "id": FieldRule(css="a", attr="href", match=r"p=(\d+)"),
+        }
+    )
+    body = (
+        "<i class=n>(1,234)</i><i class=d>1.299,5</i><time datetime=2026-11-20T06:00:00+01:00></time>"
+        "<i class=day>20.11.2026</i><a href='?p=7'>x</a><li>a</li><li> b <script>no</script></li>"
+    )
+    assert rows(run(body, page, schema="other")) == [
+        {
+            "n": 1234,
+            "d": "1299.5",
+            "when": "2026-11-20T05:00:00+00:00",
+            "day": "2026-11-20T00:00:00+00:00",
+            "link": URL + "?p=7",
+            "tags": ["a", "b"],
+            "count": 2,
+            "id": "7",
+        }
+    ]
+
+
+def test_a_selector_that_cannot_be_evaluated_is_a_reason_not_a_traceback() -> None:
+    for spec in (FieldRule(css="a[["), FieldRule(xpath="//a[")):
+        assert "cannot be evaluated" in reason(run("<a>x</a>", PageRule(fields={"x": spec}), schema="other"))
+
+
+LIST = PageRule(
+    rows=".offer",
+    empty=".none",
+    fields={"seller": FieldRule(css="b"), "price": FieldRule(xpath=".//i", money="EUR")},
+)
+
+
+def test_each_row_of_a_page_is_read_in_its_own_scope() -> None:
+    body = "<p class=offer><b>A</b><i>1,50</i><p class=offer><b>B</b><i>2,50</i>"
+    assert [(row["seller"], row["price"]) for row in rows(run(body, LIST))] == [("A", "1.5"), ("B", "2.5")]
+
+
+def test_one_failing_row_fails_the_page_and_is_named() -> None:
+    body = "<p class=offer><b>A</b><i>1,50</i><p class=offer><b>B</b>"
+    assert reason(run(body, LIST)).startswith("row 2 of 2: price: xpath .//i found nothing")
+
+
+def test_no_rows_is_a_result_only_with_the_empty_sign() -> None:
+    assert run("<p class=none>Nothing</p>", LIST) == ()
+    assert reason(run("<p>Nothing</p>", LIST)).startswith("no rows: '.offer' finds nothing")
+
+
+def test_a_page_object_gives_rows_through_the_same_forms() -> None:
+    class Offers:
+        def __init__(self, page: PageView) -> None:
+            self.page = page
+
+        def to_items(self) -> list[dict[str, Any]]:
+            return [
+                {
+                    "name": self.page.css("h1")[0],
+                    "price": self.page.xpath("//i/text()")[0],
+                    "currency": "eur",
+                    "rating": Decimal("4.50"),
+                    "review_count": 3,
+                    "source_revised_at": datetime(2026, 11, 20, tzinfo=UTC),
+                    "url": "/x",
+                    "brand": None,
+                    "sku": self.page.json_ld()[0]["sku"],
+                }
+            ]
+
+    body = "<h1>Cup</h1><i>1 099,00 €</i>" + ld({"sku": "s"})
+    assert rows(run(body, PageRule(page_object="pages.py:Offers"), by=Offers)) == [
+        {
+            "name": "Cup",
+            "price": "1099",
+            "currency": "EUR",
+            "rating": "4.5",
+            "review_count": 3,
+            "source_revised_at": "2026-11-20T00:00:00+00:00",
+            "url": "https://shop.test/x",
+            "sku": "s",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (ValueError("no\nsuch part"), "pages.py:Cup raised ValueError: no such part"),
+        (None, "pages.py:Cup gave no rows"),
+        ([1], "row 1: pages.py:Cup gave '1' where a dict"),
+        ({"name": "Cup"}, "row 1: price: pages.py:Cup gave none"),
+        (
+            {"name": "Cup", "price": "1-2", "currency": "EUR"},
+            "row 1: price: pages.py:Cup gave \"'1-2'\": ambiguous price",
+        ),
+        ({"name": {}, "price": 1, "currency": "EUR"}, "row 1: name: pages.py:Cup gave '{}': dict is none of"),
+        ({"rating": float("nan"), "price": 1, "currency": "EUR"}, "row 1: rating: pages.py:Cup gave 'nan'"),
+    ],
+)
+def test_a_page_object_that_fails_is_a_reason_of_one_line(result: Any, expected: str) -> None:
+    def cup(_page: PageView) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    failed = reason(run("<h1>Cup</h1>", PageRule(page_object="pages.py:Cup"), by=cup))
+    assert failed.startswith(expected)
+    assert "\n" not in failed

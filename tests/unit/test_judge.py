@@ -1,0 +1,151 @@
+"""One judgement per page: challenge before status, status before content, declared signs before general ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scrape_assets.rules.judge import Judged, judge
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.spec import ExtractRule, FieldRule, PageRule
+from scrape_assets.rules.states import FailureClass, PageState
+
+URL = "https://shop.test/p/1"
+PRODUCT = (
+    '<script type="application/ld+json">'
+    + json.dumps({"@type": "Product", "name": "Cup", "offers": {"price": "19.99", "priceCurrency": "EUR"}})
+    + "</script>"
+)
+CHALLENGE = "<title>Just a moment...</title><script>window._cf_chl_opt={}</script>"
+
+
+def judged(
+    body: str | bytes,
+    page: PageRule | None = None,
+    *,
+    status: int = 200,
+    final: str = URL,
+    content_type: str = "text/html",
+) -> Judged:
+    raw = body.encode() if isinstance(body, str) else body
+    redirects = () if final == URL else (URL,)
+    response = Response(URL, final, status, {"content-type": content_type}, raw, redirects)
+    return judge(response, ExtractRule(retailer="shop", page=page or PageRule()))
+
+
+def test_a_page_that_gives_its_rows_is_expected() -> None:
+    result = judged(PRODUCT)
+    assert (result.page_state, result.failure_class) == (PageState.EXPECTED, None)
+    assert result.rows[0].values["price"] == "19.99"
+
+
+def test_block_markers_on_a_product_page_do_not_count() -> None:
+    page = PRODUCT + (
+        "<title>Just a moment cup</title><form><div class=g-recaptcha></div><script src=recaptcha/api.js></script></form>"
+        "<div>We use cookies <button>Accept all</button></div><p>Just a moment, are you a robot?</p>"
+    )
+    assert judged(page).page_state is PageState.EXPECTED
+
+
+@pytest.mark.parametrize("status", [200, 202, 401, 403, 429, 503])
+def test_a_challenge_beats_the_status(status: int) -> None:
+    result = judged(CHALLENGE, status=status)
+    assert (result.page_state, result.failure_class) == (PageState.CHALLENGE, FailureClass.CHALLENGE)
+
+
+def test_otherwise_the_status_decides_whatever_the_body_says() -> None:
+    assert judged(PRODUCT, status=503).failure_class is FailureClass.HTTP_5XX
+    assert judged(PRODUCT, status=404).page_state is PageState.REMOVED
+
+
+@pytest.mark.parametrize("body", [b"", b"\r\n ", b"<!-- -->", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("status", [200, 204])
+def test_an_empty_document_is_an_empty_shell(body: bytes, status: int) -> None:
+    for page in (PageRule(), PageRule(expect="h1"), PageRule(fields={"name": FieldRule(css="h1")})):
+        assert judged(body, page, status=status).failure_class is FailureClass.EMPTY_SHELL
+
+
+def test_a_redirect_elsewhere_is_no_product_even_with_product_data() -> None:
+    assert judged(PRODUCT, final="https://shop.test/").failure_class is FailureClass.REDIRECTED
+    assert judged(PRODUCT, final="https://shop.test/login?next=/p/1").failure_class is FailureClass.LOGIN
+    assert judged(PRODUCT, final="https://shop.test/p/1-cup").failure_class is None
+
+
+def test_the_sites_own_sign_makes_a_page_removed() -> None:
+    result = judged(PRODUCT + "<p class=ended>", PageRule(removed=".ended", expect=".product"))
+    assert (result.page_state, result.failure_class) == (PageState.REMOVED, FailureClass.GONE)
+
+
+def test_not_found_in_words_only_is_a_soft_404_for_a_person() -> None:
+    result = judged("<title>Page not found</title><p>Sorry</p>")
+    assert (result.page_state, result.failure_class) == (PageState.SOFT_404, FailureClass.WRONG_TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        (CHALLENGE, PageState.CHALLENGE),
+        ("<title>Before you continue</title><button>I agree</button>", PageState.CONSENT),
+        ("<title>Log in</title><form><input name=u><input type=password></form>", PageState.LOGIN),
+        ("<div id=app></div><script></script>", PageState.EMPTY_SHELL),
+        ("<h1>404</h1><p>There is nothing at this address.</p>", PageState.SOFT_404),
+        ("<h1>Saucers</h1><p>All of our saucers.</p>" + PRODUCT, PageState.WRONG_TEMPLATE),
+    ],
+)
+def test_a_page_without_the_expected_part_is_named_by_its_signs(body: str, state: PageState) -> None:
+    result = judged(body, PageRule(expect=".product"))
+    assert result.page_state is state
+    assert "'.product' is not on the page" in result.reason
+
+
+def test_a_page_with_the_expected_part_and_without_its_price_is_a_failed_extraction() -> None:
+    page = PageRule(expect="h1", fields={"price": FieldRule(css=".now", money="EUR")})
+    result = judged("<title>Log in</title><h1>Cup</h1><form><input name=u><input type=password></form>", page)
+    assert (result.page_state, result.failure_class) == (PageState.EXPECTED, FailureClass.EXTRACTION)
+
+
+def test_fields_found_on_a_robot_check_are_no_evidence() -> None:
+    page = PageRule(fields={"name": FieldRule(css="h1")})
+    assert judged(CHALLENGE + "<h1>One more step</h1>", page).failure_class is FailureClass.CHALLENGE
+
+
+def test_declared_fields_that_find_nothing_are_a_failed_extraction() -> None:
+    page = PageRule(fields={"name": FieldRule(css="h1")})
+    result = judged("<p>Some other page, with enough words to read.</p>", page)
+    assert (result.page_state, result.failure_class) == (PageState.WRONG_TEMPLATE, FailureClass.EXTRACTION)
+
+
+def test_a_listing_with_its_empty_sign_has_no_rows_and_no_failure() -> None:
+    page = PageRule(rows=".offer", empty=".none", fields={"name": FieldRule(css="b")})
+    result = judged("<p class=none>Nothing fits your search today</p>", page)
+    assert (result.page_state, result.failure_class, result.rows) == (PageState.EXPECTED, None, ())
+
+
+def test_a_required_text_in_the_wrong_encoding_is_not_accepted() -> None:
+    page = PageRule(fields={"name": FieldRule(css="h1")})
+    result = judged("<h1>Größe</h1>".encode("cp1252"), page, content_type="text/html; charset=utf-8")
+    assert result.failure_class is FailureClass.BAD_ENCODING
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe\xfd" * 1000,
+        b"\0" * 1000,
+        bytes(range(256)) * 50,
+        b"<div>" * 100_000,
+        b'<script type="application/ld+json">' + b"[" * 200_000 + b"</script>",
+        b"<p title='" + b"a" * 2_000_000 + b"'>",
+        b'{"just": "json"}',
+        b"<base href='http://[bad'><link rel=canonical href='http://[worse'>" + PRODUCT.encode() * 2,
+    ],
+)
+def test_no_body_makes_it_raise(body: bytes) -> None:
+    for page in (PageRule(), PageRule(expect="h1"), PageRule(fields={"a": FieldRule(xpath="//h1")})):
+        assert isinstance(judged(body, page), Judged)
+
+
+def test_a_wrong_selector_in_the_declaration_is_a_reason() -> None:
+    assert "no CSS" in judged("<p>x</p>", PageRule(rows="a[[", fields={"a": FieldRule(css="b")})).reason
+    assert judged("<p>x</p>", PageRule(expect="a[[")).failure_class is FailureClass.EXTRACTION

@@ -1,0 +1,129 @@
+"""Price texts: what is sure gives its number, everything else a refusal with its reason."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from scrape_assets.rules.currency import currency_code, live_codes, signs_in
+from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
+
+SURE = [
+    ("٢٩٫٩٩", "29.99", None),
+    ("1'299.50 CHF", "1299.50", "CHF"),
+    ("1\u202f099,00 EUR", "1099.00", "EUR"),
+    ("1\u00a0099,00 €", "1099.00", "EUR"),
+    ("１，２９９円", "1299", "JPY"),
+    ("-15% 59,90 EUR", "59.90", "EUR"),
+    (",89 EUR", "0.89", "EUR"),
+    ("1,234,567.890", "1234567.890", None),
+    ("1,23,456.00 ₹", "123456.00", "INR"),
+    ("1.234.567 Ft", "1234567", "HUF"),
+    ("35€99", "35.99", "EUR"),
+    ("$39.99 $39.99", "39.99", None),
+    ("39,- kr", "39", None),
+    ("USD19.99", "19.99", "USD"),
+    ("AU$ 12", "12", "AUD"),
+    ("TOP 19,99 €", "19.99", "EUR"),
+    ("0.350 €", "0.350", "EUR"),
+    ("500 руб.", "500", "RUB"),
+]
+
+
+@pytest.mark.parametrize(("text", "amount", "currency"), SURE)
+def test_a_text_with_one_meaning_gives_its_amount_and_currency(text: str, amount: str, currency: str | None) -> None:
+    assert parse_money(text) == Money(Decimal(amount), currency)
+
+
+REFUSED = [
+    "$39 99",
+    "3 for $10",
+    "Was 49.99 Now 39.99",
+    "1.299",
+    "3.350 EUR",
+    "$1,299",
+    "10-20 EUR",
+    "20 € - 30 €",
+    "2 pairs from $349",
+    "from $349",
+    "ab 19,99 €",
+    "iPhone 15 Pro $999",
+    "4 options from $439.34",
+    "19,99²",
+    "2 for 2",
+    "19.99 $/month",
+    "1.2k",
+    "12,34.56",
+    "1.2.3",
+    "99 USD 99 EUR",
+    "9" * 30,
+    "1 " * 150,
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_text_with_more_than_one_meaning_is_refused_as_ambiguous(text: str) -> None:
+    result = parse_money(text)
+    assert isinstance(result, Refusal)
+    assert result.ambiguous
+    assert result.reason.startswith("ambiguous price")
+
+
+@pytest.mark.parametrize("text", ["Free", "", "n/a", "50%"])
+def test_a_text_without_a_price_is_no_zero(text: str) -> None:
+    result = parse_money(text)
+    assert isinstance(result, Refusal)
+    assert not result.ambiguous
+
+
+@pytest.mark.parametrize("text", ["-5 €", "EUR -12", "- 15 €"])
+def test_a_negative_price_is_refused(text: str) -> None:
+    assert parse_money(text) == Refusal(f"negative price {text!r}")
+
+
+def test_the_declared_separator_decides_three_digits() -> None:
+    assert parse_money("3.350", decimal=".", currency="GBP") == Money(Decimal("3.350"), "GBP")
+    assert parse_money("3.350", decimal=",", currency="EUR") == Money(Decimal(3350), "EUR")
+
+
+def test_a_text_against_the_declared_separator_is_refused() -> None:
+    assert isinstance(parse_money("12.99", decimal=","), Refusal)
+    assert isinstance(parse_money("1.299,00", decimal="."), Refusal)
+
+
+def test_a_currency_without_decimals_settles_three_digits_and_refuses_a_fraction() -> None:
+    assert parse_money("1.299", currency="CLP") == Money(Decimal(1299), "CLP")
+    assert isinstance(parse_money("12.99", currency="JPY"), Refusal)
+
+
+def test_the_declared_currency_must_fit_the_sign_in_the_text() -> None:
+    assert parse_money("$12", currency="CAD") == Money(Decimal(12), "CAD")
+    assert isinstance(parse_money("$12", currency="EUR"), Refusal)
+    assert isinstance(parse_money("12 GBP", currency="EUR"), Refusal)
+
+
+@pytest.mark.parametrize("sign", ["$", "kr", "¥"])
+def test_a_sign_that_several_currencies_share_names_none(sign: str) -> None:
+    assert parse_money(f"12 {sign}") == Money(Decimal(12), None)
+    assert currency_code(sign) is None
+
+
+def test_dead_currencies_and_placeholders_are_no_currencies() -> None:
+    assert {"EUR", "USD", "BYN", "JPY"} <= live_codes()
+    assert not {"XXX", "HRK", "DEM", "XAU", "CLF"} & live_codes()
+
+
+def test_a_code_that_is_also_a_word_proves_nothing_in_a_text() -> None:
+    assert signs_in("ALL for 12") == []
+    assert currency_code("all") == "ALL"
+
+
+def test_a_whole_number_reads_any_separator_as_thousands() -> None:
+    assert parse_number("(1,234 reviews)", whole=True) == Decimal(1234)
+    assert isinstance(parse_number("12.5", whole=True), Refusal)
+
+
+def test_a_number_may_be_negative_but_not_one_of_two() -> None:
+    assert parse_number("-3,5") == Decimal("-3.5")
+    assert isinstance(parse_number("4.5 out of 5"), Refusal)
