@@ -12,6 +12,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 Place = tuple[str | int, ...]
+_NEAR = 0.55
+"""How much alike two names must be for one to be suggested for the other."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -164,23 +167,34 @@ def validated(source: Source, model: type[_Model]) -> _Model | list[Problem]:
         return model.model_validate(source.values)
     except ValidationError as error:
         found: dict[tuple[int, str], Problem] = {}
-        for details in error.errors(include_url=False):
+        all_details = error.errors(include_url=False)
+        misspelt = {_meant(details["loc"], model) for details in all_details if details["type"] == "extra_forbidden"}
+        for details in all_details:
             place = tuple(details["loc"])
+            if details["type"] == "missing" and place in misspelt:
+                continue
             if details["type"] not in ("missing", "extra_forbidden"):
                 # The parts that pydantic adds for unions and dictionary keys are not in the file.
                 while place and not source.has(place):
                     place = place[:-1]
             problem = source.problem(place, _said(details, model))
             found.setdefault((problem.line, problem.field), problem)
-        return list(found.values())
+        return sorted(found.values(), key=lambda problem: problem.line)
+
+
+def _meant(place: Place, model: type[BaseModel]) -> Place | None:
+    """The key that an unknown key was probably meant to be."""
+    owner = _model_at(model, place[:-1])
+    near = get_close_matches(str(place[-1]), _keys(owner) if owner else [], n=1, cutoff=_NEAR)
+    return (*place[:-1], near[0]) if near else None
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """`; did you mean 'x'?`, or all that would be right where nothing is near; begins with a semicolon."""
-    near = get_close_matches(name, names, n=1, cutoff=0.55)
+    near = get_close_matches(name, names, n=1, cutoff=_NEAR)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; expected one of {', '.join(names)}" if names else ""
+    return f"; expected {'one of ' if len(names) > 1 else ''}{', '.join(names)}" if names else ""
 
 
 def _said(details: Any, model: type[BaseModel]) -> str:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scrape_assets.datasets import schemas
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import ScrapeAssetsError
-from scrape_assets.rules import acceptance, validate
+from scrape_assets.rules import acceptance
 from scrape_assets.rules.acceptance import Check
 from scrape_assets.store import candidates, postgres, publication, runs
 from scrape_assets.store.candidates import Candidate, Content, Counts, Member
@@ -95,6 +94,10 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
 def _judge(
     pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content, now: datetime
 ) -> list[Check]:
+    # pandas and pandera take seconds to import and 100 MB to hold; a worker that only collects needs neither.
+    from scrape_assets.datasets import schemas  # noqa: PLC0415
+    from scrape_assets.rules import validate  # noqa: PLC0415
+
     rules = dataset.accept_for(retailer)
     with postgres.transaction(pool) as tx:
         planned_at = runs.partitions(tx, run_id)[retailer].planned_at

@@ -20,6 +20,9 @@ from scrape_assets.rules.states import FailureClass, PageState
 SHORT_PAGE = 2_000
 """Characters of visible text up to which a phrase speaks for the whole page."""
 
+SHELL_TEXT = 200
+"""A page of scripts alone may show this much while it loads."""
+
 EMPTY_PAGE = 12
 """A page with fewer visible characters says nothing."""
 
@@ -283,6 +286,7 @@ def _empty_shell(document: Document, seen: str) -> Finding | None:
 
     if len(seen) < EMPTY_PAGE:
         return found(f"{len(seen)} characters of visible text")
-    if len(seen) <= 200 and document.css("script") and not document.css("a[href], form, p + p"):
+    scripts = 'script:not([type*="json"])'
+    if len(seen) <= SHELL_TEXT and document.has(scripts) and not document.has("a[href], form, h1, p + p"):
         return found(f"scripts, and only {snippet(seen)} to read")
     return None

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, assert_never
 
 from parsel import Selector
-from selectolax.lexbor import LexborNode, SelectolaxError
+from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules.currency import currency_code
 from scrape_assets.rules.document import Document, text_of
@@ -37,13 +37,9 @@ def declared(document: Document, rule: ExtractRule) -> tuple[Row, ...] | Failed:
     if page.rows is None:
         row = _row(document, None, rule)
         return (row,) if isinstance(row, Row) else row
-    try:
-        scopes = document.css(page.rows)
-        is_empty = not scopes and page.empty is not None and document.has(page.empty)
-    except SelectolaxError:
-        return Failed(FailureClass.EXTRACTION, f"rows or empty: {page.rows!r} is no CSS selector", evidence=False)
+    scopes = document.css(page.rows)
     if not scopes:
-        if is_empty:
+        if page.empty is not None and document.has(page.empty):
             return ()
         sign = f"nor does the empty sign {page.empty!r}" if page.empty else "and no empty sign is declared"
         return Failed(FailureClass.EXTRACTION, f"no rows: {page.rows!r} finds nothing, {sign}", evidence=False)
@@ -176,10 +172,7 @@ def _moment(text: str, pattern: str | None) -> str | None:
 
 def _texts(document: Document, scope: LexborNode | None, spec: FieldRule) -> list[str]:
     """What the selector finds, as texts with single spaces; empty ones are nothing."""
-    try:
-        found = _by_css(document, scope, spec) if spec.css is not None else _by_xpath(document, scope, spec)
-    except (SelectolaxError, ValueError) as error:
-        raise _Unfit(f"cannot be evaluated: {' '.join(str(error).split())[:120]}") from None
+    found = _by_css(document, scope, spec) if spec.css is not None else _by_xpath(document, scope, spec)
     return [text for text in found if text]
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from selectolax.lexbor import SelectolaxError
-
 from scrape_assets.rules import classify
 from scrape_assets.rules.classify import Finding
 from scrape_assets.rules.document import Document, UnreadablePage
@@ -19,6 +17,10 @@ from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass, PageState
 
 __all__ = ["Judged", "Row", "judge"]
+
+
+_DOUBTFUL = frozenset((FailureClass.EXTRACTION, FailureClass.WRONG_TEMPLATE))
+"""The failures that may only mean that this is another page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,6 @@ def judge(response: Response, rule: ExtractRule, *, page_object: Callable[[PageV
         return _judge(response, rule, page_object)
     except UnreadablePage as error:
         return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, f"unreadable page: {error}")
-    except SelectolaxError as error:
-        # A selector that no CSS engine reads is the declaration's fault; the page is kept for its repair.
-        return Judged(None, FailureClass.EXTRACTION, f"expect, removed or empty: {error}")
 
 
 def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageView], Any] | None) -> Judged:
@@ -70,9 +69,11 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
 
 
 def _failed(failed: Failed, document: Document, response: Response, rule: ExtractRule) -> Judged:
-    doubtful = rule.page.expect is None and (not failed.evidence or bool(rule.page.fields))
-    if doubtful and (found := classify.unexpected(document, response)) is not None:
-        return _from(found, failed.reason)
+    if rule.page.expect is None and failed.failure_class in _DOUBTFUL and (not failed.evidence or rule.page.fields):
+        found = classify.unexpected(document, response)
+        # A page that gave some of its fields is short, perhaps, but no empty shell.
+        if found is not None and not (failed.evidence and found.page_state is PageState.EMPTY_SHELL):
+            return _from(found, failed.reason)
     known = rule.page.expect is not None or failed.evidence
     return Judged(PageState.EXPECTED if known else PageState.WRONG_TEMPLATE, failed.failure_class, failed.reason)
 

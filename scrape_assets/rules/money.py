@@ -32,7 +32,7 @@ _NUMBER = re.compile(
 )
 _STARTING = re.compile(
     r"(?<!\w)(?:from|starting at|starts at|as low as|up to|ab|bis|desde|hasta|a partir de|à partir de|dès|jusqu.à"
-    r"|a partire da|da|od|vanaf|fra|från|fr\.|alkaen|от|до|από|から|起|min\.|max\.)(?!\w)",
+    r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?!\w)",
     re.IGNORECASE,
 )
 _INSTALMENT = re.compile(

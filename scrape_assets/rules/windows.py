@@ -252,11 +252,12 @@ def _moments(cron: _Cron, local: datetime) -> list[datetime]:
     return [local]
 
 
-def _ticks_of(rule: WindowRule, day: date) -> list[_Tick]:
+@lru_cache(maxsize=1024)
+def _ticks_of(rule: WindowRule, day: date) -> tuple[_Tick, ...]:
     """The boundaries of one local day, in order."""
     cron = _parsed(rule.cron_schedule)
     if not cron.falls_on(day):
-        return []
+        return ()
     zone = _zone(rule.timezone)
     found: dict[datetime, _Tick] = {}
     for hour in cron.hours:
@@ -267,7 +268,7 @@ def _ticks_of(rule: WindowRule, day: date) -> list[_Tick]:
                     key = local.strftime(rule.key_format + "%z")
                 instant = local.astimezone(UTC)
                 found.setdefault(instant, _Tick(instant, key))
-    return [found[instant] for instant in sorted(found)]
+    return tuple(found[instant] for instant in sorted(found))
 
 
 def _ticks(rule: WindowRule, day: date) -> Iterator[_Tick]:

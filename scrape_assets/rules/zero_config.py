@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from scrape_assets.rules.document import Document
 from scrape_assets.rules.microdata import microdata
 from scrape_assets.rules.money import Refusal
-from scrape_assets.rules.open_graph import from_open_graph
 from scrape_assets.rules.offers import first_text, rows_of, texts
+from scrape_assets.rules.open_graph import from_open_graph
 from scrape_assets.rules.row import Failed, Row, checked
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -18,9 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 from urllib.parse import quote
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 Format = Literal["parquet", "csv", "jsonl"]
 Record = Mapping[str, Any]
@@ -61,7 +59,7 @@ def send(
         "files": [{"name": part.name, "bytes": size, "sha256": digest, "rows": counted.count}],
     }
     text = (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()
-    _replace(folder / MANIFEST, lambda file: file.write(text) and None)
+    _replace(folder / MANIFEST, lambda file: _write(file, text))
     return {"manifest": str(folder / MANIFEST), "sha256": digest, "rows": counted.count}
 
 
@@ -83,6 +81,10 @@ def find(path: Path, event: Mapping[str, Any], idempotency_key: str) -> dict[str
         }
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
+
+
+def _write(file: BinaryIO, text: bytes) -> None:
+    file.write(text)
 
 
 class _Counting:
@@ -137,6 +139,10 @@ def _batches(rows: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def _parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    # Only this format needs it, and it takes its time to import.
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     # Money and every other field stay text, exactly as accepted; only the time of observation has a type of its own.
     schema = pa.schema([(name, pa.timestamp("us", tz="UTC") if name == "observed_at" else pa.string()) for name in columns])
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -197,8 +203,6 @@ class _as_text:
         self._file = file
 
     def __enter__(self) -> TextIO:
-        import io
-
         self._text = io.TextIOWrapper(self._file, encoding="utf-8", newline="", write_through=True)
         return self._text
 

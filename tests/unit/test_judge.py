@@ -144,8 +144,3 @@ def test_a_required_text_in_the_wrong_encoding_is_not_accepted() -> None:
 def test_no_body_makes_it_raise(body: bytes) -> None:
     for page in (PageRule(), PageRule(expect="h1"), PageRule(fields={"a": FieldRule(xpath="//h1")})):
         assert isinstance(judged(body, page), Judged)
-
-
-def test_a_wrong_selector_in_the_declaration_is_a_reason() -> None:
-    assert "no CSS" in judged("<p>x</p>", PageRule(rows="a[[", fields={"a": FieldRule(css="b")})).reason
-    assert judged("<p>x</p>", PageRule(expect="a[[")).failure_class is FailureClass.EXTRACTION

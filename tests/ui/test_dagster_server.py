@@ -1,0 +1,277 @@
+"""A real server: `serve` with its webserver, daemon, runs and embedded Postgres, driven through GraphQL as the UI does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from scrape_assets import settings
+from scrape_assets.datasets import load
+from scrape_assets.defs import server as dagster_server
+from scrape_assets.demo.project import write_project
+from scrape_assets.demo.running import RunningShop, running_shop
+from scrape_assets.rules import keys, windows
+from scrape_assets.store import embedded, postgres
+
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+RETAILERS = ["casamoda", "fjordgear", "papelaria"]
+ALL = ["task_plan", "observations", "candidate_dataset", "published_dataset"]
+PATIENCE_SECONDS = 1500.0
+
+SERVE = """
+import sys
+from scrape_assets import settings
+from scrape_assets.defs.server import serve
+sys.exit(serve(settings.load(), port=0, on_ready=lambda url: print(url, flush=True)))
+"""
+
+
+@dataclass
+class Dev:
+    """A running server, its shop and its store."""
+
+    folder: Path
+    shop: RunningShop
+    where: settings.Settings
+    windows: list[str]
+    url: str = ""
+    process: subprocess.Popen[str] | None = None
+    store_url: str = ""
+    log: Path = field(default_factory=Path)
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        return dagster_server.query(self.url, query, variables)
+
+    def backfill(self, assets: list[str], partitions: list[str]) -> str:
+        """Launches a backfill as the UI's button does; returns its id."""
+        answer = self.ask(
+            """mutation ($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
+              __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }""",
+            params={"assetSelection": [{"path": ["shop", a]} for a in assets], "partitionNames": partitions},
+        )["launchPartitionBackfill"]
+        assert answer["__typename"] == "LaunchBackfillSuccess", answer
+        return str(answer["backfillId"])
+
+    def ended(self, backfill: str) -> str:
+        """The backfill's status when it has one that stays."""
+        def status() -> str | None:
+            found = self.ask(
+                "query ($id: String!) { partitionBackfillOrError(backfillId: $id) "
+                "{ __typename ... on PartitionBackfill { status error { message } } } }",
+                id=backfill,
+            )["partitionBackfillOrError"]
+            return str(found["status"]) if found["status"] in ("COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED") else None
+
+        return until(status, f"the end of backfill {backfill}")
+
+    def runs(self, **tags: str) -> list[dict[str, Any]]:
+        return self.ask(
+            "query ($filter: RunsFilter!) { runsOrError(filter: $filter) { ... on Runs { results "
+            "{ runId status jobName tags { key value } } } } }",
+            filter={"tags": [{"key": k.replace("_", "/"), "value": v} for k, v in tags.items()]},
+        )["runsOrError"]["results"]
+
+    def said(self, run_id: str) -> str:
+        """All that the failed steps of a run said."""
+        events = self.ask(
+            "query ($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events "
+            "{ __typename ... on ExecutionStepFailureEvent { failureMetadata { description } error { message } } } } } }",
+            id=run_id,
+        )["logsForRun"]["events"]
+        return "\n".join(
+            f"{(e.get('failureMetadata') or {}).get('description')} {(e.get('error') or {}).get('message')}"
+            for e in events
+            if e["__typename"] == "ExecutionStepFailureEvent"
+        )
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        with postgres.connect(self.store_url) as connection:
+            return connection.execute(sql.encode(), values).fetchall()
+
+    def versions(self) -> list[str]:
+        """The windows that have a published version."""
+        rows = self.rows("select distinct run_id from scrape.dataset_candidates where state = 'published' order by 1")
+        return [row.run_id.partition("@")[2] for row in rows]
+
+
+def until(ask: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if (found := ask()) is not None:
+            return found
+        time.sleep(1)
+    raise AssertionError(f"waited {PATIENCE_SECONDS:.0f} s for {what}")
+
+
+def partitions(*wanted: str, retailers: list[str] = RETAILERS) -> list[str]:
+    return [f"{retailer}|{window}" for window in wanted for retailer in retailers]
+
+
+@contextmanager
+def started(dev: Dev) -> Iterator[None]:
+    """The server as a process of its own, asked to stop at the end, and ended if it does not."""
+    env = {**os.environ, "SCRAPE_ASSETS_PROJECT": str(dev.where.project), "SCRAPE_ASSETS_STATE": str(dev.where.state)}
+    env |= {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env.pop("SCRAPE_ASSETS_DATABASE_URL", None)
+    with (dev.folder / "serve.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-c", SERVE], env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+    dev.process = process
+    try:
+        assert process.stdout is not None
+        dev.url = process.stdout.readline().strip()
+        assert dev.url, (dev.folder / "serve.log").read_text()[-2000:]
+        dev.store_url = embedded.status(dev.where.state).url or ""
+        yield
+    finally:
+        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=180)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        ours = [p for p in family if p.is_running() and "postgres" not in p.name()]
+        _, alive = psutil.wait_procs(ours, timeout=60)
+        for left in alive:
+            left.kill()
+
+
+@pytest.fixture(scope="module")
+def dev() -> Iterator[Dev]:
+    with tempfile.TemporaryDirectory(prefix="sa-ui-") as name, running_shop() as shop:
+        folder = Path(name)
+        os.chmod(folder, 0o755)
+        write_project(folder / "project", shop.sites, start=datetime.now(UTC).date() - timedelta(days=8))
+        where = settings.load(
+            {"SCRAPE_ASSETS_PROJECT": str(folder / "project"), "SCRAPE_ASSETS_STATE": str(folder / "state")}
+        )
+        rule = load.dataset(where.project, "shop").window
+        now = datetime.now(UTC)
+        dev = Dev(folder, shop, where, windows.keys_between(rule, now - timedelta(days=7), now))
+        try:
+            with started(dev):
+                yield dev
+        finally:
+            embedded.stop(where.state)
+
+
+def test_a_backfill_of_two_windows_and_three_retailers_publishes_both(dev: Dev) -> None:
+    two = dev.windows[:2]
+    assert dev.ended(dev.backfill(ALL, partitions(*two))) == "COMPLETED_SUCCESS"
+    assert dev.versions() == two
+    for window in two:
+        published = dev.rows(
+            "select sum((m->>'rows')::int) as rows from scrape.dataset_candidates d, jsonb_array_elements(d.members) m "
+            "where d.run_id = %s and d.state = 'published'",
+            keys.run_id("shop", window),
+        )
+        assert published[0].rows == len(dev.shop.truth())
+    checked = dev.rows("select distinct partition from dagster.asset_check_executions where partition is not null")
+    assert {row.partition for row in checked} == {*partitions(*two), *two}
+
+
+def test_published_versions_are_delivered_without_anybody_asking(dev: Dev) -> None:
+    def delivered() -> int | None:
+        rows = dev.rows("select count(*) as n from scrape.deliveries where state = 'delivered'")
+        return int(rows[0].n) if rows[0].n >= 2 else None
+
+    assert until(delivered, "two deliveries") == 2
+    manifests = list((dev.where.project / "lake").rglob("*manifest*"))
+    assert len(manifests) >= 2
+
+
+def test_a_partition_materialized_again_asks_the_site_for_nothing(dev: Dev) -> None:
+    before = dev.shop.log()["total"]
+    again = dev.backfill(["observations"], [f"casamoda|{dev.windows[0]}"])
+    assert dev.ended(again) == "COMPLETED_SUCCESS"
+    assert dev.shop.log()["total"] == before
+
+
+def test_a_collected_window_is_released_without_anybody_asking(dev: Dev) -> None:
+    window = dev.windows[2]
+    collected = dev.backfill(["task_plan", "observations"], partitions(window))
+    assert dev.ended(collected) == "COMPLETED_SUCCESS"
+    until(lambda: True if window in dev.versions() else None, f"the release of {window}")
+
+
+def test_one_broken_retailer_publishes_nothing_and_a_launch_of_the_publication_alone_says_why(dev: Dev) -> None:
+    window = dev.windows[3]
+    dev.shop.control(break_template="papelaria")
+    try:
+        dev.ended(dev.backfill(ALL, partitions(window)))
+    finally:
+        dev.shop.control(break_template=None)
+    assert window not in dev.versions()
+    alone = dev.backfill(["published_dataset"], [window])
+    assert dev.ended(alone) != "COMPLETED_SUCCESS"
+    [run] = dev.runs(dagster_backfill=alone)
+    assert run["status"] == "FAILURE"
+    assert "papelaria: rejected" in dev.said(run["runId"])
+    assert window not in dev.versions()
+
+
+def test_a_terminated_run_is_canceled_and_has_given_its_leases_back(dev: Dev) -> None:
+    window = dev.windows[4]
+    run_id = keys.run_id("shop", window)
+    dev.shop.control(delay_ms=2000)
+    try:
+        backfill = dev.backfill(["task_plan", "observations"], partitions(window, retailers=["casamoda"]))
+
+        def under_way() -> dict[str, Any] | None:
+            leased = dev.rows("select from scrape.tasks where run_id = %s and state = 'leased'", run_id)
+            return dev.runs(dagster_backfill=backfill)[0] if leased else None
+
+        run = until(under_way, "leases")
+        dev.ask(
+            "mutation ($id: String!) { terminateRun(runId: $id) { __typename } }", id=run["runId"]
+        )
+
+        def over() -> str | None:
+            status = str(dev.runs(dagster_backfill=backfill)[0]["status"])
+            return status if status in ("CANCELED", "FAILURE", "SUCCESS") else None
+
+        assert until(over, "the end of the run") == "CANCELED"
+        assert not dev.rows("select from scrape.tasks where run_id = %s and state = 'leased'", run_id)
+        assert len(dev.runs(dagster_backfill=backfill)) == 1, "it was started again"
+    finally:
+        dev.shop.control(delay_ms=0)
+
+
+def test_a_run_that_died_with_its_server_does_not_hold_its_retailer_for_ever(dev: Dev) -> None:
+    window = dev.windows[5]
+    dev.shop.control(delay_ms=2000)
+    backfill = dev.backfill(["task_plan", "observations"], partitions(window, retailers=["fjordgear"]))
+    run_id = keys.run_id("shop", window)
+    until(
+        lambda: True if dev.rows("select from scrape.tasks where run_id = %s and state = 'leased'", run_id) else None,
+        "leases",
+    )
+    [run] = dev.runs(dagster_backfill=backfill)
+    assert dev.process is not None
+    family = psutil.Process(dev.process.pid).children(recursive=True)
+    for process in [psutil.Process(dev.process.pid), *family]:
+        if "postgres" not in process.name():
+            process.kill()
+    dev.process.wait()
+    dev.shop.control(delay_ms=0)
+    with started(dev):
+        [same] = [r for r in dev.runs(dagster_backfill=backfill) if r["runId"] == run["runId"]]
+        assert same["status"] == "FAILURE"
+        again = dev.backfill(["observations"], partitions(window, retailers=["fjordgear"]))
+        assert dev.ended(again) == "COMPLETED_SUCCESS"
+        open_states = ["pending", "leased", "retry_wait"]
+        assert not dev.rows("select from scrape.tasks where run_id = %s and state = any(%s)", run_id, open_states)
