@@ -128,7 +128,7 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
     while resumed.poll() is None and first_commit is None:
         if len(_urls(pool, run_id, "committed")) > len(committed_before):
             first_commit = time.monotonic() - killed_at
-        time.sleep(0.02)
+        time.sleep(0.1)
     said, _ = resumed.communicate()
     if resumed.returncode:
         raise ScrapeAssetsError(f"the resumed run ended with exit code {resumed.returncode}; its messages are above")
@@ -182,7 +182,7 @@ def _wait_for(pool: Pool, run_id: str, worker: subprocess.Popen[bytes], ended: i
             )
         if time.monotonic() > give_up:
             raise ScrapeAssetsError(f"the worker has not finished {ended} pages in {WORKER_SECONDS:.0f} s")
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def _urls(pool: Pool, run_id: str, *states: str) -> list[str]:

@@ -1,8 +1,10 @@
 """Inventories: the pages of one retailer, read line by line. What cannot be a task is reported, never dropped.
 
     CSV     a header with `url`, and optionally `entity`, `page_type`, `context`, `priority`; separated by , ; or tab
-    text    one address a line; blank lines and lines that begin with # are skipped. A .csv without a header is text
+    text    one address a line; a .csv without a header and with one column is text
     JSONL   one object a line with the same keys
+
+Blank lines are skipped everywhere, lines that begin with # in CSV and text.
 
 Memory holds a 16-byte hash and a line number per accepted line, for duplicates, and nothing else.
 """
@@ -129,7 +131,7 @@ def _text(values: _Values, key: str, limit: int) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise ValueError(f"{key} is {value!r:.60}; expected text")
+        raise ValueError(f"{key} is {value!r:.60}; expected text")  # noqa: TRY004, a rejection is a ValueError
     text = value.strip(" \t")
     if key != "url":
         if len(text) > limit:
@@ -198,7 +200,7 @@ def _form(path: Path, file: BinaryIO) -> tuple[_Parse, int]:
             return _json, 0
         if suffix not in (".csv", ".tsv"):
             return _plain, 0
-        first = next((raw for raw in _lines(file) if raw.text.strip()), None)
+        first = next((raw for raw in _lines(file) if raw.text.strip() and not _is_comment(raw.text)), None)
     except OSError as error:
         raise _unreadable(path, error) from error
     return (_plain, 0) if first is None else _csv_form(path, first)
@@ -216,7 +218,7 @@ def _csv_form(path: Path, first: _Raw) -> tuple[_Parse, int]:
             if misspelt := next((reason for name in names if (reason := _misspelt(name))), None):
                 raise DeclarationError(f"inventory {path}, line {first.number}: {misspelt}")
             return _csv(names, delimiter), first.number
-    if ("://" in first.text and not re.search("[,;\t]", first.text)) or first.text.startswith("#"):
+    if "://" in first.text and not re.search("[,;\t]", first.text):
         return _plain, 0
     raise DeclarationError(
         f"inventory {path}, line {first.number}: {_shown(first.text)[:80]!r} is no header; expected the names of the"
@@ -243,7 +245,9 @@ def _misspelt(name: str) -> str | None:
 
 
 def _csv(names: list[str], delimiter: str) -> _Parse:
-    def parse(text: str) -> _Values:
+    def parse(text: str) -> _Values | None:
+        if _is_comment(text):
+            return None
         cells = _split(text, delimiter)
         if len(cells) > len(names):
             raise ValueError(
@@ -255,8 +259,11 @@ def _csv(names: list[str], delimiter: str) -> _Parse:
 
 
 def _plain(text: str) -> _Values | None:
-    stripped = text.strip(" \t")
-    return None if stripped.startswith("#") else {"url": stripped}
+    return None if _is_comment(text) else {"url": text}
+
+
+def _is_comment(text: str) -> bool:
+    return text.lstrip(" \t").startswith("#")
 
 
 def _json(text: str) -> _Values:
@@ -265,7 +272,7 @@ def _json(text: str) -> _Values:
     except orjson.JSONDecodeError as error:
         raise ValueError(f"the line is not JSON: {error}") from error
     if not isinstance(values, dict):
-        raise ValueError('the line is not a JSON object; expected one, as {"url": "https://…"}')
+        raise ValueError('the line is not a JSON object; expected one, as {"url": "https://…"}')  # noqa: TRY004, as above
     for name in values:
         if reason := _misspelt(name):
             raise ValueError(reason)

@@ -54,7 +54,6 @@ PRODUCT_OFFER_REQUIRED = ("name", "price", "currency")
 """Required by default; price and currency only of offers that can be bought."""
 
 
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import dagster as dg
 
@@ -44,7 +43,8 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
         kinds={"postgres"},
         metadata={"owner": dataset.owner},
         description="The retailer's inventory of this window as tasks, frozen with the declaration they are collected "
-        "under. Materializing it again adds nothing; a changed declaration is refused and takes effect with the next window.",
+        "under. Materializing it again adds nothing; a changed declaration is refused and takes effect with the next "
+        "window.",
     )
     def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
         window, retailer = partitions.split(context)
@@ -84,7 +84,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
                 raise refused
             work = run.assignments(pool, dataset, window, [retailer])
             tally = collect_here(pool, machine(where, context.run_id), work, context.log.info)
-            context.log.info(f"this run: {dict(tally.outcomes)} in {tally.seconds:.1f} s, {tally.rows} rows")
+            context.log.info("this run: %s in %.1f s, %d rows", dict(tally.outcomes), tally.seconds, tally.rows)
             verdict = accept.accept_retailer(pool, dataset, run_id, retailer, now=datetime.now(UTC))
             if verdict.state == "collecting":
                 raise Interrupted(f"{retailer} of {run_id} cannot be judged yet: {verdict.waiting_for}")

@@ -25,7 +25,7 @@ Condition = dg.AutomationCondition[dg.AssetKey]
 
 
 def all_retailers_passed() -> Condition:
-    """Something new was collected, nothing is missing or under way, and no blocking check of any retailer stands failed.
+    """Something new was collected, nothing is missing or under way, and every blocking check of every retailer passed.
 
     `all_deps_blocking_checks_passed` would be satisfied by one passing retailer of a window.
     """
@@ -59,7 +59,9 @@ def release_job(dataset: Dataset) -> Any:
     """Judges and publishes a window."""
     return dg.define_asset_job(
         f"release_{dataset.dataset}",
-        selection=dg.AssetSelection.assets([dataset.dataset, "candidate_dataset"], [dataset.dataset, "published_dataset"]),
+        selection=dg.AssetSelection.assets(
+            [dataset.dataset, "candidate_dataset"], [dataset.dataset, "published_dataset"]
+        ),
         description="Judge a window's candidate and, if it is accepted, publish it.",
     )
 
@@ -91,9 +93,9 @@ def deliver_job(dataset: Dataset) -> dg.JobDefinition:
     """Sends what is due of the dataset's published versions."""
 
     @dg.op(name=f"deliver_{dataset.dataset}_versions", out=dg.Out(dg.Nothing))
-    def send(context: dg.OpExecutionContext, store: StoreResource) -> Iterator[Any]:
+    def send(store: StoreResource) -> Iterator[Any]:
         with store.open() as (_, pool):
-            done = deliver.deliver(pool, dataset, jitter=random.random())
+            done = deliver.deliver(pool, dataset, jitter=random.random())  # noqa: S311 - a pause, not a secret
         for event in done:
             yield dg.AssetObservation(
                 [dataset.dataset, "published_dataset"],
@@ -107,11 +109,8 @@ def deliver_job(dataset: Dataset) -> dg.JobDefinition:
                 },
             )
         if unsent := [event for event in done if event.state == "unsent"]:
-            raise dg.Failure(
-                description="; ".join(f"{e.destination} does not have version {e.dataset_version}: {e.detail}" for e in unsent)
-                + ". It is tried again",
-                allow_retries=False,
-            )
+            lacking = (f"{e.destination} lacks version {e.dataset_version} of {e.run_id}: {e.detail}" for e in unsent)
+            raise dg.Failure(description="; ".join(lacking) + ". It is tried again", allow_retries=False)
         yield dg.Output(None)
 
     @dg.job(

@@ -33,9 +33,7 @@ def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:
         acceptance.not_empty(0),
         acceptance.coverage(planned=0, committed=0, gone=0, at_least=1),
         acceptance.collisions(0),
-        *validate.judge(
-            validate.frame([], dataset.columns), schemas.load(dataset), required, collected_from=0, now=0
-        ),
+        *validate.judge(validate.frame([], dataset.columns), schemas.load(dataset), required, collected_from=0, now=0),
     ]
     return _specs(judged, [dataset.dataset, "observations"], partitions.windows_and_retailers(dataset))
 
@@ -53,7 +51,9 @@ def _specs(
         dg.AssetCheckSpec(
             name(check.rule),
             asset=asset,
-            description=f"{check.rule}: {check.expected}." if check.severity == "error" else f"{check.expected} (a warning).",
+            description=f"{check.rule}: {check.expected}."
+            if check.severity == "error"
+            else f"{check.expected} (a warning).",
             blocking=check.severity == "error",
             partitions_def=partitions_def,
         )
@@ -70,7 +70,10 @@ def results(
         record = records.get(spec.name)
         if record is None:
             yield dg.AssetCheckResult(
-                passed=True, check_name=spec.name, description="not asked of this retailer", metadata={candidate: number}
+                passed=True,
+                check_name=spec.name,
+                description="not asked of this retailer",
+                metadata={candidate: number},
             )
             continue
         warns = record["severity"] == "warn"

@@ -38,7 +38,9 @@ def table(rows: Sequence[dict[str, Any]]) -> dg.TableMetadataValue | dg.TextMeta
     """The rows as a table of bounded size; the word "none" when there are none."""
     if not rows:
         return dg.MetadataValue.text("none")
-    cells = [{name: v if isinstance(v, int | float) else capped(v) for name, v in row.items()} for row in rows[:ROWS_SHOWN]]
+    cells = [
+        {name: v if isinstance(v, int | float) else capped(v) for name, v in row.items()} for row in rows[:ROWS_SHOWN]
+    ]
     columns = [dg.TableColumn(name, _cell_type(cells[0][name])) for name in cells[0]]
     return dg.MetadataValue.table([dg.TableRecord(cell) for cell in cells], dg.TableSchema(columns))
 

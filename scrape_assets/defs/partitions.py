@@ -12,7 +12,7 @@ RETAILER = "retailer"
 
 
 def windows(rule: WindowRule) -> dg.TimeWindowPartitionsDefinition:
-    """The dataset's windows under the same keys as `rules.windows`, the open one included: it is collected while open."""
+    """The windows under the same keys as `rules.windows`, the open one included: it is collected while open."""
     return dg.TimeWindowPartitionsDefinition(
         start=rule.start_local,
         fmt=rule.key_format,

@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import psutil
 
 from scrape_assets import packaged
 from scrape_assets import settings as environment_settings
 from scrape_assets.datasets import load
-from scrape_assets.defs import history
+from scrape_assets.defs import instance
 from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.settings import Settings, Store
 
@@ -190,23 +191,23 @@ def clear_dead_runs(settings: Settings, store: Store) -> list[str]:
     Without this a killed run would keep its place and its retailer until its time limit. On a server that
     other machines may use, only runs that left their output in this DAGSTER_HOME are looked at.
     """
-    from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
-
     cleared = []
-    with history.open_instance(settings, store) as instance:
-        for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])):
+    with instance.opened(settings, store) as dagster:
+        for run in dagster.get_runs(
+            dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
+        ):
             if settings.database_url and not (settings.dagster_home / "storage" / run.run_id).exists():
                 continue
-            events = instance.all_logs(run.run_id, of_type=DagsterEventType.ENGINE_EVENT)
+            events = dagster.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
             started = [(e.timestamp, _process_id(e)) for e in events if _process_id(e) is not None]
             if not started or _lives(*started[-1]):
                 continue
-            message = "The process of this run is gone; found when the server started. Start the partition again to resume."
-            if run.status is DagsterRunStatus.CANCELING:
-                instance.report_run_canceled(run, message)
+            message = "The process of this run is gone, the server found at its start. Run the partition again to resume it."
+            if run.status is dg.DagsterRunStatus.CANCELING:
+                dagster.report_run_canceled(run, message)
             else:
-                instance.report_run_failed(run, message)
-            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+                dagster.report_run_failed(run, message)
+            dagster.event_log_storage.free_concurrency_slots_for_run(run.run_id)
             cleared.append(run.run_id)
     return cleared
 

@@ -36,7 +36,7 @@ def _local_start(value: Any) -> datetime | date:
         except ValueError as error:
             raise ValueError(wrong) from error
     if not isinstance(value, date):
-        raise ValueError(wrong)
+        raise ValueError(wrong)  # noqa: TRY004, pydantic collects ValueErrors
     if isinstance(value, datetime) and value.tzinfo is not None:
         raise ValueError(
             f"{value.isoformat()} carries an offset; expected a local time without one, as 2026-11-01T06:00"

@@ -12,9 +12,10 @@ import pytest
 
 from scrape_assets import settings
 from scrape_assets.datasets import load
-from scrape_assets.defs import checks, history, partitions
-from scrape_assets.defs.resources import StoreResource
 from scrape_assets.definitions import definitions
+from scrape_assets.defs import checks, history, partitions
+from scrape_assets.defs import instance as dagster_instance
+from scrape_assets.defs.resources import StoreResource
 from scrape_assets.demo.project import write_project
 from scrape_assets.demo.running import RunningShop, running_shop
 from scrape_assets.errors import DeclarationError
@@ -67,7 +68,7 @@ def materialize(
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
     """What a failed step said."""
-    data = [e.step_failure_data for e in result.all_events if e.is_step_failure][0]
+    data = next(e.step_failure_data for e in result.all_events if e.is_step_failure)
     return str(data.user_failure_data.description if data.user_failure_data else data.error)
 
 
@@ -98,7 +99,7 @@ def test_a_folder_without_datasets_gives_no_assets_and_a_wrong_declaration_its_o
     [
         WindowRule(every="day", at="06:00", timezone="Europe/Madrid", start=date(2026, 3, 20)),
         WindowRule(every="day", timezone="America/New_York", start=date(2026, 10, 25)),
-        WindowRule(every="hour", timezone="Europe/Berlin", start=datetime(2026, 10, 24, 20)),
+        WindowRule(every="hour", timezone="Europe/Berlin", start=datetime(2026, 10, 24, 20)),  # noqa: DTZ001
         WindowRule(every="cron", cron="30 6 * * 1-5", timezone="Asia/Tokyo", start=date(2026, 1, 1)),
     ],
 )
@@ -139,7 +140,9 @@ def test_the_steps_of_a_window_plan_collect_judge_and_publish_and_say_so(
             assert f"scrape-assets failed shop --window {window} --retailer {retailer}" in str(about.values())
             judged = collected.get_asset_check_evaluations()
             assert {e.partition for e in judged} == {f"{retailer}|{window}"}
-            assert {"coverage", "required_price", "money_price", "schema", "freshness"} <= {e.check_name for e in judged}
+            assert {"coverage", "required_price", "money_price", "schema", "freshness"} <= {
+                e.check_name for e in judged
+            }
             assert all("candidate generation" in e.metadata for e in judged)
 
         judged = materialize(project, instance, "candidate_dataset", window)
@@ -168,7 +171,9 @@ def test_a_rejected_retailer_fails_its_checks_and_stops_the_candidate_and_the_pu
             failed = {e.check_name for e in collected.get_asset_check_evaluations() if not e.passed}
             assert "coverage" in failed
             rejected = materialize(project, instance, "candidate_dataset", window)
-            assert [e.check_name for e in rejected.get_asset_check_evaluations() if not e.passed] == ["members_accepted"]
+            assert [e.check_name for e in rejected.get_asset_check_evaluations() if not e.passed] == [
+                "members_accepted"
+            ]
             alone = materialize(project, instance, "published_dataset", window)
             assert "papelaria: rejected" in failure(alone)
             assert "nothing is published" in failure(alone)
@@ -205,7 +210,7 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
     verdict = accept.accept_retailer(pool, dataset, keys.run_id("shop", window), "fjordgear", now=now)
     store = settings.Store(url, url, started=False)
     assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[verdict]) is None
-    with history.open_instance(project, store) as instance:
+    with dagster_instance.opened(project, store) as instance:
         key = dg.AssetKey(["shop", "observations"])
         assert instance.get_materialized_partitions(key) == {f"fjordgear|{window}"}
         check = dg.AssetCheckKey(key, "not_empty")
@@ -214,9 +219,7 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
         assert found[0].partition == f"fjordgear|{window}"
 
 
-def test_a_history_that_cannot_be_written_is_a_warning(
-    project: settings.Settings, pool: Pool, url: str
-) -> None:
+def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Settings, pool: Pool, url: str) -> None:
     dataset = load.dataset(project.project, "shop")
     nowhere = settings.Store(postgres.with_database(url, "there_is_none"), url, started=False)
     said = history.record(project, nowhere, pool, dataset, today(project), planned=[], verdicts=[])

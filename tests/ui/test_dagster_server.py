@@ -68,13 +68,16 @@ class Dev:
 
     def ended(self, backfill: str) -> str:
         """The backfill's status when it has one that stays."""
+
         def status() -> str | None:
             found = self.ask(
                 "query ($id: String!) { partitionBackfillOrError(backfillId: $id) "
                 "{ __typename ... on PartitionBackfill { status error { message } } } }",
                 id=backfill,
             )["partitionBackfillOrError"]
-            return str(found["status"]) if found["status"] in ("COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED") else None
+            return (
+                str(found["status"]) if found["status"] in ("COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED") else None
+            )
 
         return until(status, f"the end of backfill {backfill}")
 
@@ -128,7 +131,9 @@ def started(dev: Dev) -> Iterator[None]:
     env |= {"PYTHONPATH": str(Path(__file__).parents[2])}
     env.pop("SCRAPE_ASSETS_DATABASE_URL", None)
     with (dev.folder / "serve.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-c", SERVE], env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE], env=env, stdout=subprocess.PIPE, stderr=log, text=True
+        )
     dev.process = process
     try:
         assert process.stdout is not None
@@ -236,9 +241,7 @@ def test_a_terminated_run_is_canceled_and_has_given_its_leases_back(dev: Dev) ->
             return dev.runs(dagster_backfill=backfill)[0] if leased else None
 
         run = until(under_way, "leases")
-        dev.ask(
-            "mutation ($id: String!) { terminateRun(runId: $id) { __typename } }", id=run["runId"]
-        )
+        dev.ask("mutation ($id: String!) { terminateRun(runId: $id) { __typename } }", id=run["runId"])
 
         def over() -> str | None:
             status = str(dev.runs(dagster_backfill=backfill)[0]["status"])

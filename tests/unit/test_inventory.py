@@ -36,13 +36,13 @@ def test_a_csv_gives_its_columns_in_any_order_and_defaults_for_the_rest(tmp_path
     path = write(
         tmp_path,
         "a.csv",
-        "priority,URL,entity,note,context,page_type\n"
+        "# exported on Monday\n\npriority,URL,entity,note,context,page_type\n"
         "7,https://shop.example/1,sku-1,x,es,\n"
         ',"https://shop.example/2?a=1,2",,,,listing\n',
     )
     assert read(path) == [
-        Line(2, "https://shop.example/1", "https://shop.example/1", "sku-1", "product", "es", 7),
-        Line(3, "https://shop.example/2?a=1,2", "https://shop.example/2?a=1,2", None, "listing", "", 0),
+        Line(4, "https://shop.example/1", "https://shop.example/1", "sku-1", "product", "es", 7),
+        Line(5, "https://shop.example/2?a=1,2", "https://shop.example/2?a=1,2", None, "listing", "", 0),
     ]
 
 
