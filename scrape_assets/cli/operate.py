@@ -124,7 +124,9 @@ def run_window(
     except CandidateRejected as error:
         rejected = error
     deliveries = deliver.deliver(pool, dataset, jitter=random.random())
-    warning = _record_history(settings, store, pool, dataset, run_id)
+    warning = _record_history(
+        settings, store, pool, dataset, window, planned=planned, verdicts=verdicts, candidate=verdict, published=published
+    )
     standing = status.run_status(pool, run_id)
     assert standing is not None
     summary = {
@@ -245,11 +247,11 @@ def _say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']}: {reason}")
 
 
-def _record_history(settings: Settings, store: Store, pool: Pool, dataset: Dataset, run_id: str) -> str | None:
+def _record_history(*arguments: Any, **named: Any) -> str | None:
     """Dagster's history shows what this command did; a problem there is a warning, never a failure."""
     from scrape_assets.defs import history  # noqa: PLC0415  # Dagster takes seconds to import
 
-    return history.record(settings, store, pool, dataset, run_id)
+    return history.record(*arguments, **named)
 
 
 def worker_command(
@@ -407,13 +409,25 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
             raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
         with postgres.transaction(pool) as tx:
             scope = runs.partitions(tx, run_id)
-        for name in sorted(set(scope) & set(declaration.retailers)):
+        verdicts = [
             accept.accept_retailer(pool, declaration, run_id, name, now=datetime.now(UTC))
+            for name in sorted(set(scope) & set(declaration.retailers))
+        ]
         verdict = accept.accept_dataset(pool, run_id)
         if verdict.state == "collecting":
             raise CandidateRejected(f"{run_id} is not complete: {verdict.waiting_for}")
         done = publish.publish(pool, declaration, run_id)
-        warning = _record_history(settings, store, pool, declaration, run_id)
+        warning = _record_history(
+            settings,
+            store,
+            pool,
+            declaration,
+            window_key(declaration, window),
+            planned=[],
+            verdicts=verdicts,
+            candidate=verdict,
+            published=done,
+        )
     if warning:
         say(f"warning: {warning}")
     if json:

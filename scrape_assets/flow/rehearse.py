@@ -11,7 +11,7 @@ import orjson
 from scrape_assets.store import outbox, postgres
 from scrape_assets.store.postgres import Pool
 
-COMPARED = ("name", "price", "currency", "availability", "list_price")
+COMPARED = ("name", "price", "currency", "availability")
 """Fields in which a published offer must equal the shop's."""
 
 
