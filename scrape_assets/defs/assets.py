@@ -83,7 +83,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
             if refused:
                 raise refused
             work = run.assignments(pool, dataset, window, [retailer])
-            tally = collect_here(pool, machine(where, context.run_id), work, context.log.info)
+            tally = collect_here(pool, machine(where, context.run.run_id), work, context.log.info)
             context.log.info("this run: %s in %.1f s, %d rows", dict(tally.outcomes), tally.seconds, tally.rows)
             verdict = accept.accept_retailer(pool, dataset, run_id, retailer, now=datetime.now(UTC))
             if verdict.state == "collecting":

@@ -125,7 +125,8 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
     The same members in the same state are not judged twice.
     """
     with postgres.transaction(pool) as tx:
-        publication.lock(tx, run_id)
+        if publication.lock(tx, run_id) is None:
+            return Verdict(run_id, "collecting", [], "it was never planned")
         members = candidates.members(tx, run_id)
         undecided = [m for m in members if m.state not in ("accepted", "rejected")]
         if undecided:

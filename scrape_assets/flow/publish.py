@@ -30,6 +30,8 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
     """
     with postgres.transaction(pool) as tx:
         run = publication.lock(tx, run_id)
+        if run is None:
+            raise CandidateRejected(f"{run_id} was never planned: collect the window first")
         newest = candidates.dataset_candidate(tx, run_id)
         if newest is None:
             raise CandidateRejected(f"{run_id} has no dataset candidate yet: {_still_missing(candidates.members(tx, run_id))}")

@@ -14,11 +14,14 @@ from scrape_assets.store.postgres import Transaction
 from scrape_assets.store.runs import Run
 
 
-def lock(tx: Transaction, run_id: str) -> Run:
-    """The run and then all its partitions are locked, in name order; what is tested next is read after this."""
-    run = Run(*sql.one(tx, "lock_run", run_id=run_id))
+def lock(tx: Transaction, run_id: str) -> Run | None:
+    """The run and then all its partitions are locked, in name order; what is tested next is read after this.
+
+    None for a run that was never planned.
+    """
+    row = sql.maybe(tx, "lock_run", run_id=run_id)
     sql.many(tx, "lock_partitions", run_id=run_id)
-    return run
+    return Run(*row) if row else None
 
 
 def last_version(tx: Transaction, run_id: str) -> int:

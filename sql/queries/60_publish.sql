@@ -1,5 +1,5 @@
--- name: lock_run :one
--- First lock of a publication; then its partitions in name order.
+-- name: lock_run :maybe
+-- First lock of a publication; then its partitions in name order. No row: the run was never planned.
 select run_id, dataset_id, collection_window, window_start, window_end
   from scrape.runs
  where run_id = %(run_id)s

@@ -127,7 +127,7 @@ def test_the_steps_of_a_window_plan_collect_judge_and_publish_and_say_so(
     window = today(project)
     with dg.DagsterInstance.ephemeral() as instance:
         early = materialize(project, instance, "published_dataset", window)
-        assert "no dataset candidate yet" in failure(early)
+        assert "never planned" in failure(early)
 
         shop.control(reset=True)
         for retailer in RETAILERS:
@@ -144,6 +144,12 @@ def test_the_steps_of_a_window_plan_collect_judge_and_publish_and_say_so(
                 e.check_name for e in judged
             }
             assert all("candidate generation" in e.metadata for e in judged)
+
+            if retailer == RETAILERS[0]:
+                early = materialize(project, instance, "published_dataset", window)
+                assert "no dataset candidate yet: fjordgear is not planned" in failure(early)
+                early = materialize(project, instance, "candidate_dataset", window)
+                assert "is no candidate yet: fjordgear is not planned" in failure(early)
 
         judged = materialize(project, instance, "candidate_dataset", window)
         assert judged.success, failure(judged)
@@ -206,7 +212,7 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
     planned, refused = run.plan_or_refuse(pool, dataset, window, ["fjordgear"], now=now)
     assert refused is None
     with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.tasks set state = 'gone'")
+        tx.execute("update scrape.tasks set state = 'gone', last_failure_class = 'gone'")
     verdict = accept.accept_retailer(pool, dataset, keys.run_id("shop", window), "fjordgear", now=now)
     store = settings.Store(url, url, started=False)
     assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[verdict]) is None
@@ -231,7 +237,7 @@ def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: set
     dataset, window, now = load.dataset(project.project, "shop"), today(project), datetime.now(UTC)
     run.plan_or_refuse(pool, dataset, window, None, now=now)
     with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.tasks set state = 'gone'")
+        tx.execute("update scrape.tasks set state = 'gone', last_failure_class = 'gone'")
     run_id = keys.run_id("shop", window)
     verdict = accept.accept_retailer(pool, dataset, run_id, "casamoda", now=now)
     specs = checks.of_retailer(dataset)

@@ -1,0 +1,49 @@
+"""Declarations for tests: sensible defaults, keyword overrides, written as a user would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from scrape_assets.datasets import load
+from scrape_assets.datasets.declaration import Dataset
+
+DATASET = """\
+dataset: {name}
+window: {{every: day, at: "00:00", timezone: UTC, start: 2026-01-01}}
+accept: {{coverage: {coverage}}}
+retry: {{attempts: {attempts}, base: 0.1s, cap: 0.5s}}
+lease: {{for: {lease}, task_deadline: 120s}}
+publish: {{to: {{lake: {{files: {{path: published, format: {format}}}}}}}}}
+defaults: {{fetch: {{rate: none, concurrency: 8, timeout: 30s}}}}
+"""
+
+RETAILER = """\
+site: {site}
+basis: "our own site"
+urls: {{file: {name}.csv}}
+{more}
+"""
+
+
+def dataset(
+    folder: Path,
+    sites: dict[str, tuple[str, Sequence[str]]],
+    *,
+    name: str = "prices",
+    coverage: float = 0.9,
+    attempts: int = 3,
+    lease: str = "30s",
+    format: str = "jsonl",
+    more: str = "key: [sku]",
+) -> Dataset:
+    """A declared dataset; `sites` maps each retailer to its site and the paths of its inventory."""
+    home = folder / "datasets" / name
+    (home / "retailers").mkdir(parents=True, exist_ok=True)
+    (home / "dataset.yaml").write_text(
+        DATASET.format(name=name, coverage=coverage, attempts=attempts, lease=lease, format=format)
+    )
+    for retailer, (site, paths) in sites.items():
+        (home / "retailers" / f"{retailer}.yaml").write_text(RETAILER.format(site=site, name=retailer, more=more))
+        (home / f"{retailer}.csv").write_text("url\n" + "".join(f"{site}{path}\n" for path in paths))
+    return load.dataset(folder, name)

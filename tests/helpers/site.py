@@ -1,0 +1,87 @@
+"""A small site that tests own: pages by path, scripted answers, every request recorded; one thread, one port."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def product(sku: str, price: str = "19.99", currency: str = "EUR", **more: str) -> bytes:
+    """A page with one JSON-LD product."""
+    data = {
+        "@context": "https://schema.org",
+        "@type": "Product",
+        "name": f"Product {sku}",
+        "sku": sku,
+        "offers": {
+            "@type": "Offer",
+            "price": price,
+            "priceCurrency": currency,
+            "availability": "https://schema.org/InStock",
+        },
+        **more,
+    }
+    return (
+        f"<!doctype html><html><head><title>Product {sku}</title>"
+        f'<script type="application/ld+json">{json.dumps(data)}</script></head>'
+        f'<body><article class="product"><h1>Product {sku}</h1><p class="price">{price}</p></article></body></html>'
+    ).encode()
+
+
+class Site:
+    """`answer(path)` gives (status, headers, body); `requests` counts by path; `open_gate` lets held requests go."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self.answer: Callable[[str], tuple[int, dict[str, str], bytes]] = lambda path: (200, {}, product(path[3:]))
+        self.served_limit: int | None = None
+        self.gate = threading.Event()
+        self.served = 0
+        self.lock = threading.Lock()
+        self.url = ""
+
+
+@contextmanager
+def site() -> Iterator[Site]:
+    """A site on loopback for as long as the block lasts."""
+    it = Site()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            with it.lock:
+                it.requests[self.path] += 1
+                it.served += 1
+                held = it.served_limit is not None and it.served > it.served_limit
+            if held:
+                it.gate.wait(600)
+            status, headers, body = it.answer(self.path)
+            try:
+                self.send_response(status)
+                for name, value in {"content-type": "text/html; charset=utf-8", **headers}.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Tests read `requests`."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    it.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield it
+    finally:
+        it.gate.set()
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,170 @@
+"""The fence and the reaper: a worker that lost its lease leaves nothing, whatever it wants to write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from scrape_assets.flow import plan, verify
+from scrape_assets.rules import keys
+from scrape_assets.store import commit, lease, postgres
+from scrape_assets.store.commit import Result
+from scrape_assets.store.lease import Claim
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+
+RUN, WINDOW, SITE = "prices@2026-03-05", "2026-03-05", "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def planned(pool: Pool, tmp_path: Path) -> str:
+    dataset = make.dataset(tmp_path, {"north": (SITE, [f"/p/{i}" for i in range(5)])}, attempts=2)
+    plan.plan(pool, dataset, WINDOW, now=datetime(2026, 3, 5, 12, tzinfo=UTC))
+    return plan.freeze(dataset, dataset.retailers["north"]).manifest_hash
+
+
+def claim(pool: Pool, manifest_hash: str, wanted: int = 1, **more: object) -> list[Claim]:
+    arguments: dict[str, object] = {
+        "run_id": RUN, "retailer": "north", "origin": SITE, "manifest_hash": manifest_hash, "worker_id": "w",
+        "wanted": wanted, "ahead_seconds": 1.0, "lease_seconds": 60.0, "deadline_seconds": 600.0, **more,
+    }  # fmt: skip
+    with postgres.transaction(pool) as tx:
+        return lease.claim(tx, **arguments)  # type: ignore[arg-type]
+
+
+def committed(claimed: Claim, price: str = "10") -> Result:
+    payload = {"name": "x", "price": price}
+    entity = keys.entity_key("north", [claimed.url])
+    row = {
+        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
+        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
+    }  # fmt: skip
+    import orjson
+
+    return Result(
+        claimed.lease, SITE, "committed", "committed", claimed.leased_at, "v1", rows=orjson.dumps([row]).decode(), row_count=1
+    )
+
+
+def finish(pool: Pool, *results: Result) -> set[object]:
+    with postgres.transaction(pool) as tx:
+        return set(commit.finish(tx, RUN, WINDOW, results, []))
+
+
+def prices(pool: Pool) -> list[str]:
+    with postgres.transaction(pool) as tx:
+        return [row[0] for row in tx.execute("select payload ->> 'price' from scrape.observations order by 1")]
+
+
+def expire(pool: Pool) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 second' where state = 'leased'")
+    with postgres.transaction(pool) as tx:
+        lease.reap(tx)
+
+
+def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -> None:
+    (first,) = claim(pool, planned)
+    expire(pool)
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set priority = 9 where task_key = %s", (first.task_key,))
+    (second,) = claim(pool, planned)
+    assert second.task_key == first.task_key and second.lease_token == first.lease_token + 1
+    failure = Result(first.lease, SITE, "quarantined", "quarantined", first.leased_at, "v1", task_class="login", failure_class="login")
+    assert finish(pool, committed(first, "10")) == set()
+    assert finish(pool, failure) == set()
+    with postgres.transaction(pool) as tx:
+        assert lease.heartbeat(tx, [first.lease], 60) == set()
+        assert lease.heartbeat(tx, [second.lease], 60) == {second.task_key}
+    assert finish(pool, committed(second, "12")) == {second.task_key}
+    assert prices(pool) == ["12"]
+    assert verify.verify(pool).violations == []
+
+
+@pytest.mark.parametrize("part", ["lease_token", "attempt_id"])
+def test_each_part_of_the_fence_is_needed(pool: Pool, planned: str, part: str) -> None:
+    (mine,) = claim(pool, planned)
+    other = {"lease_token": mine.lease_token + 1, "attempt_id": uuid4()}[part]
+    result = committed(mine)
+    assert finish(pool, replace(result, lease=mine.lease._replace(**{part: other}))) == set()
+    assert prices(pool) == []
+    assert finish(pool, result) == {mine.task_key}
+
+
+def test_a_group_loses_only_the_task_whose_lease_was_lost(pool: Pool, planned: str) -> None:
+    claimed = claim(pool, planned, wanted=3)
+    stale = replace(committed(claimed[1]), lease=claimed[1].lease._replace(attempt_id=uuid4()))
+    passed = finish(pool, committed(claimed[0]), stale, committed(claimed[2]))
+    assert passed == {claimed[0].task_key, claimed[2].task_key}
+    assert len(prices(pool)) == 2
+
+
+def test_committing_twice_after_a_lost_answer_changes_nothing(pool: Pool, planned: str) -> None:
+    (mine,) = claim(pool, planned)
+    result = committed(mine)
+    assert finish(pool, result) == {mine.task_key}
+    assert finish(pool, result) == set()
+    with postgres.transaction(pool) as tx:
+        assert commit.closed(tx, [result]) == {mine.task_key}
+    assert prices(pool) == ["10"]
+
+
+def test_a_page_that_kills_its_workers_ends_quarantined(pool: Pool, planned: str) -> None:
+    for _ in range(2):
+        assert len(claim(pool, planned, wanted=5)) == 5
+        expire(pool)
+    assert claim(pool, planned, wanted=5) == []
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select state, last_failure_class, attempt_count from scrape.tasks").fetchall()
+        traces = tx.execute("select outcome, count(*) from scrape.attempts group by 1").fetchall()
+    assert {tuple(row) for row in rows} == {("quarantined", "lease_exhausted", 2)}
+    assert traces == [("lease_expired", 10)]
+    assert verify.verify(pool).violations == []
+
+
+def test_a_heartbeat_never_passes_the_deadline(pool: Pool, planned: str) -> None:
+    (mine,) = claim(pool, planned, lease_seconds=5.0, deadline_seconds=20.0)
+    with postgres.transaction(pool) as tx:
+        lease.heartbeat(tx, [mine.lease], 3600)
+        row = tx.execute("select lease_until = deadline_at as bounded from scrape.tasks where state = 'leased'").fetchone()
+    assert row.bounded
+
+
+def test_a_worker_with_another_manifest_claims_nothing(pool: Pool, planned: str) -> None:
+    assert claim(pool, "0" * 32, wanted=5) == []
+    assert len(claim(pool, planned, wanted=5)) == 5
+
+
+def test_a_paused_origin_gives_nothing_until_its_time(pool: Pool, planned: str) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origins set paused_until = clock_timestamp() + interval '1 hour', pause_reason = 'test'")
+    assert claim(pool, planned, wanted=5) == []
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origins set paused_until = clock_timestamp() - interval '1 second'")
+    assert len(claim(pool, planned, wanted=5)) == 5
+
+
+def test_the_declared_rate_holds_over_all_workers(pool: Pool, planned: str) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origins set interval_seconds = 100, next_start_at = clock_timestamp()")
+    first = claim(pool, planned, wanted=5, ahead_seconds=150.0)
+    second = claim(pool, planned, wanted=5, ahead_seconds=1.0)
+    assert len(first) == 2 and second == []
+    starts = sorted(c.start_in_seconds for c in first)
+    assert starts[0] < 1 and 99 < starts[1] <= 100
+
+
+def test_an_older_observation_never_replaces_a_newer_one(pool: Pool, planned: str) -> None:
+    newer, older = claim(pool, planned, wanted=2)
+    row = committed(newer, "12")
+    finish(pool, row)
+    late = replace(committed(older, "10"), rows=row.rows.replace('"12"', '"10"'), observed_at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert finish(pool, late) == {older.task_key}
+    assert prices(pool) == ["12"]
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select payload ->> 'price' from scrape.observation_collisions").fetchall() == [("10",)]
+    assert verify.verify(pool).violations == []

@@ -1,0 +1,229 @@
+"""The main line on real Postgres and real HTTP: plan, collect, accept, publish, deliver, and their refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.errors import CandidateRejected
+from scrape_assets.flow import accept, deliver, plan, publish, run, status, verify
+from scrape_assets.flow.run import Machine
+from scrape_assets.store import observe, postgres
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+from tests.helpers.site import Site, product, site
+
+WINDOW = "2026-03-05"
+NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+
+
+def collect(pool: Pool, folder: Path, dataset: Dataset, *names: str) -> None:
+    work = run.assignments(pool, dataset, WINDOW, list(names) or sorted(dataset.retailers))
+    machine = Machine(folder / "artifacts", "test-worker", {})
+    asyncio.run(run.collect_partitions(pool, machine, work))
+
+
+def judge(pool: Pool, dataset: Dataset) -> accept.Verdict:
+    for name in sorted(dataset.retailers):
+        accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name, now=datetime.now(UTC))
+    return accept.accept_dataset(pool, f"prices@{WINDOW}")
+
+
+def whole(pool: Pool, folder: Path, dataset: Dataset) -> accept.Verdict:
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    collect(pool, folder, dataset)
+    return judge(pool, dataset)
+
+
+def assert_sound(pool: Pool) -> None:
+    assert {v.name: v.keys for v in verify.verify(pool).violations} == {}
+
+
+@pytest.fixture
+def shop() -> Site:
+    with site() as it:
+        yield it
+
+
+def two_retailers(folder: Path, shop: Site, **more: object) -> Dataset:
+    return make.dataset(
+        folder,
+        {"north": (shop.url, [f"/p/n{i}" for i in range(12)]), "south": (shop.url, [f"/p/s{i}" for i in range(8)])},
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_a_window_is_collected_published_and_delivered_once(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    assert whole(pool, tmp_path, dataset).state == "accepted"
+    first = publish.publish(pool, dataset, f"prices@{WINDOW}")
+    again = publish.publish(pool, dataset, f"prices@{WINDOW}")
+    assert (first.dataset_version, first.rows, first.new) == (1, 20, True)
+    assert (again.dataset_version, again.rows, again.new) == (1, 20, False)
+    sent = deliver.deliver(pool, dataset, jitter=0.5)
+    assert [d.state for d in sent] == ["delivered"]
+    assert deliver.deliver(pool, dataset, jitter=0.5) == []
+    folder = tmp_path / "published" / "prices" / WINDOW / "v1"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    rows = [json.loads(line) for line in (folder / "part-0000.jsonl").read_text().splitlines()]
+    assert manifest["rows"] == len(rows) == 20
+    assert {row["sku"] for row in rows} == {f"n{i}" for i in range(12)} | {f"s{i}" for i in range(8)}
+    assert {row["price"] for row in rows} == {"19.99"}
+    assert set(shop.requests.values()) == {1}
+    assert_sound(pool)
+
+
+def test_planning_again_adds_nothing_and_collecting_again_asks_nothing(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    whole(pool, tmp_path, dataset)
+    again = plan.plan(pool, dataset, WINDOW, now=NOW)
+    assert [(p.planned, p.resumed, p.problem) for p in again] == [(12, True, None), (8, True, None)]
+    collect(pool, tmp_path, dataset)
+    assert sum(shop.requests.values()) == 20
+    assert_sound(pool)
+
+
+def test_a_changed_frozen_part_refuses_its_retailer_and_names_the_keys(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "product: {expect: article.product}\n")
+    changed = make.load.dataset(tmp_path, "prices")
+    north, south = plan.plan(pool, changed, WINDOW, now=NOW)
+    assert north.problem is not None and "extract.page.expect" in north.problem
+    assert south.problem is None
+    collect(pool, tmp_path, changed)
+    assert not [path for path in shop.requests if path.startswith("/p/n")]
+
+
+def test_live_keys_take_effect_on_a_planned_run(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    plan.plan(pool, two_retailers(tmp_path, shop), WINDOW, now=NOW)
+    file = tmp_path / "datasets/prices/dataset.yaml"
+    file.write_text(file.read_text().replace("rate: none", "rate: 50/s").replace("attempts: 3", "attempts: 7"))
+    again = plan.plan(pool, make.load.dataset(tmp_path, "prices"), WINDOW, now=NOW)
+    assert [p.problem for p in again] == [None, None]
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select interval_seconds from scrape.origins").fetchone().interval_seconds == 0.02
+        assert tx.execute("select distinct max_attempts from scrape.tasks").fetchall() == [(7,)]
+
+
+def test_refused_inventory_lines_are_counted_and_listed(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/1#again", "/p/2"])})
+    file = tmp_path / "datasets/prices/north.csv"
+    file.write_text(file.read_text() + "ftp://elsewhere/x\nhttp://other.example/p\n")
+    (planned,) = plan.plan(pool, dataset, WINDOW, now=NOW)
+    assert (planned.planned, planned.rejected) == (2, 3)
+    from scrape_assets.store import runs
+
+    with postgres.transaction(pool) as tx:
+        reasons = runs.rejections(tx, f"prices@{WINDOW}", "north", 10)
+    assert [r.line for r in reasons] == [3, 5, 6]
+    assert all(r.reason for r in reasons)
+
+
+def test_a_broken_selector_publishes_nothing_and_the_reason_is_readable(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    shop.answer = lambda path: (200, {}, b"<html><body><h1>new design</h1></body></html>" if "/p/s" in path else product(path[3:]))
+    assert whole(pool, tmp_path, dataset).state == "rejected"
+    with pytest.raises(CandidateRejected, match="south: rejected"):
+        publish.publish(pool, dataset, f"prices@{WINDOW}")
+    standing = status.run_status(pool, f"prices@{WINDOW}")
+    south = standing["retailers"][1]
+    assert south["state"] == "rejected" and any("coverage" in reason for reason in south["reasons"])
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select count(*) from scrape.published_observations").fetchone()[0] == 0
+        assert tx.execute("select count(*) from scrape.outbox").fetchone()[0] == 0
+        assert {row.failure_class for row in observe.failed_tasks(tx, f"prices@{WINDOW}", "south", None)} == {"wrong_template"}
+    assert_sound(pool)
+
+
+def test_relaxed_acceptance_is_judged_again_without_a_request(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop, coverage=1.0)
+    shop.answer = lambda path: (404, {}, b"") if path == "/p/s0" else (500, {}, b"") if path == "/p/s1" else (200, {}, product(path[3:]))
+    assert whole(pool, tmp_path, dataset).state == "rejected"
+    asked = sum(shop.requests.values())
+    relaxed = two_retailers(tmp_path, shop, coverage=0.8)
+    assert judge(pool, relaxed).state == "accepted"
+    assert publish.publish(pool, relaxed, f"prices@{WINDOW}").rows == 18
+    assert sum(shop.requests.values()) == asked
+    with postgres.transaction(pool) as tx:
+        verdicts = tx.execute("select accepted from scrape.verdicts where retailer = 'south' order by verdict_id").fetchall()
+    assert verdicts == [(False,), (True,)]
+    assert_sound(pool)
+
+
+def test_failures_end_in_their_class_and_a_server_fault_is_tried_again(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    answers = {
+        "/p/gone": (410, {}, b""),
+        "/p/teapot": (418, {}, b""),
+        "/p/down": (503, {}, b""),
+        "/p/refused": (403, {}, b"no"),
+        "/p/empty": (200, {}, b""),
+    }
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [*answers, "/p/ok"])}, attempts=2)
+    shop.answer = lambda path: answers.get(path, (200, {}, product("ok")))
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute(
+            "select substr(url, strpos(url, '/p/')) as path, state, last_failure_class as why, attempt_count as tries from scrape.tasks"
+        ).fetchall()
+    assert {tuple(row) for row in rows} == {
+        ("/p/gone", "gone", "gone", 1),
+        ("/p/teapot", "quarantined", "http_other", 1),
+        ("/p/down", "quarantined", "retries_exhausted", 2),
+        ("/p/refused", "quarantined", "access_refused", 2),
+        ("/p/empty", "quarantined", "empty_shell", 1),
+        ("/p/ok", "committed", None, 1),
+    }
+    assert_sound(pool)
+
+
+def test_a_429_pauses_the_origin_and_costs_no_attempt(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(4)])}, attempts=1)
+    first = {"/p/0": True}
+    shop.answer = lambda path: (429, {"retry-after": "1"}, b"") if first.pop(path, False) else (200, {}, product(path[3:]))
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        task = tx.execute("select state, attempt_count, lease_token, release_count from scrape.tasks where url like '%%/p/0'").fetchone()
+        origin = tx.execute("select paused_until, pause_reason from scrape.origins").fetchone()
+    assert tuple(task) == ("committed", 1, 2, 1)
+    assert origin.paused_until is not None and "429" in origin.pause_reason
+    assert_sound(pool)
+
+
+def test_one_page_that_postgres_refuses_is_quarantined_alone(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(6)])})
+    shop.answer = lambda path: (200, {}, product(path[3:], **({"brand": "a\x00b"} if path == "/p/3" else {})))
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select state, last_failure_class as why, count(*) as n from scrape.tasks group by 1, 2").fetchall()
+    assert {tuple(row) for row in rows} == {("committed", None, 5), ("quarantined", "unstorable", 1)}
+
+
+def test_two_pages_of_one_entity_leave_one_row_and_a_collision(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/a", "/p/b"])})
+    shop.answer = lambda path: (200, {}, product("same", price="10.00" if path == "/p/a" else "12.00"))
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select count(*) from scrape.observations").fetchone()[0] == 1
+        assert tx.execute("select count(*) from scrape.observation_collisions").fetchone()[0] == 1
+    assert_sound(pool)
+
+
+def test_every_answer_is_kept_and_can_be_read_back(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    from scrape_assets.store import artifacts
+
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/broken"])})
+    shop.answer = lambda path: (200, {}, product("1") if path == "/p/1" else b"<html>nothing</html>")
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        attempts = tx.execute("select run_id, artifact_sha256 as sha, outcome from scrape.attempts").fetchall()
+        places = {a.outcome: observe.artifact(tx, a.run_id, a.sha) for a in attempts}
+    assert artifacts.read(tmp_path / "artifacts", places["committed"])[1] == product("1")
+    assert artifacts.read(tmp_path / "artifacts", places["quarantined"])[1] == b"<html>nothing</html>"
+    assert "failed-" in places["quarantined"].segment
