@@ -18,8 +18,8 @@ from pandera.errors import SchemaErrors
 
 from scrape_assets.rules.acceptance import SAMPLES, Check
 
-IDENTITY = ("entity_key", "context", "url", "observed_at")
-"""Columns that every frame has beside the schema's."""
+IDENTITY = ("entity_key", "context", "page", "observed_at")
+"""Columns that every frame has beside the schema's; `page` is the task's URL, `url` the offer's own."""
 
 MONEY = ("price", "list_price", "unit_price")
 
@@ -33,10 +33,10 @@ WITHOUT_PRICE = ("out_of_stock", "discontinued")
 def frame(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
     """The candidate's rows: identity columns, and each schema column as exact text or null (lists and numbers as JSON)."""
     data: dict[str, list[Any]] = {name: [] for name in (*IDENTITY, *columns)}
-    for entity, context, url, observed_at, payload in rows:
+    for entity, context, page, observed_at, payload in rows:
         data["entity_key"].append(entity)
         data["context"].append(context)
-        data["url"].append(url)
+        data["page"].append(page)
         data["observed_at"].append(observed_at)
         values = orjson.loads(payload)
         for name in columns:
@@ -65,7 +65,7 @@ def judge(
 def _samples(table: pd.DataFrame, bad: Any, column: str) -> list[dict[str, Any]]:
     found = table[bad].head(SAMPLES)
     return [
-        {"url": row["url"], "entity_key": row["entity_key"], "field": column, "value": _shown(row[column])}
+        {"url": row["page"], "entity_key": row["entity_key"], "field": column, "value": _shown(row[column])}
         for _, row in found.iterrows()
     ]
 
@@ -134,7 +134,7 @@ def _case(table: pd.DataFrame, case: Any) -> dict[str, Any]:
     index = case["index"]
     if index is not None and index == index and int(index) in table.index:
         row = table.loc[int(index)]
-        sample |= {"url": row["url"], "entity_key": row["entity_key"]}
+        sample |= {"url": row["page"], "entity_key": row["entity_key"]}
     return sample
 
 

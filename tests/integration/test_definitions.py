@@ -25,6 +25,8 @@ from scrape_assets.rules.windows import WindowRule
 from scrape_assets.store import postgres
 from scrape_assets.store.postgres import Pool
 
+pytestmark = pytest.mark.slow  # imports all of Dagster
+
 RETAILERS = ["casamoda", "fjordgear", "papelaria"]
 
 

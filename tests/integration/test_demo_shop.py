@@ -30,6 +30,8 @@ from scrape_assets.demo.project import write_project
 from scrape_assets.demo.running import RunningShop, running_shop
 from scrape_assets.errors import ScrapeAssetsError
 
+pytestmark = pytest.mark.slow  # reads every page of the shop
+
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[RunningShop]:

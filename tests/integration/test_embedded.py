@@ -41,6 +41,8 @@ ENSURE = """
 import dataclasses, json, sys
 from pathlib import Path
 from scrape_assets.store import embedded
+
+pytestmark = pytest.mark.slow  # starts and kills many servers
 print(json.dumps(dataclasses.asdict(embedded.ensure(Path(sys.argv[1])))), flush=True)
 """
 

@@ -21,6 +21,8 @@ from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
 from scrape_assets.sources.extractor import ExtractorPool, ExtractorUnavailable, Judgement, Setup
 
+pytestmark = pytest.mark.slow  # starts and kills many processes
+
 ROOT = Path(__file__).parents[2]
 MB = 1024 * 1024
 HTML = b"<html><head><title>Lamp</title></head><body><h1>Lamp</h1>" + b"<p>words</p>" * 100 + b"</body></html>"
@@ -320,6 +322,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_extractor import Shop, response
 from scrape_assets.sources.extractor import ExtractorPool
+
 
 async def main():
     shop = Shop(Path({folder!r}))

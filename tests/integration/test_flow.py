@@ -20,6 +20,7 @@ from tests.helpers.site import Site, product, site
 
 WINDOW = "2026-03-05"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+NEW_DESIGN = b"<html><body><h1>New design</h1>" + b"<p>We sell many things, and none of them is marked up here.</p>" * 20 + b"</body></html>"
 
 
 def collect(pool: Pool, folder: Path, dataset: Dataset, *names: str) -> None:
@@ -30,7 +31,8 @@ def collect(pool: Pool, folder: Path, dataset: Dataset, *names: str) -> None:
 
 def judge(pool: Pool, dataset: Dataset) -> accept.Verdict:
     for name in sorted(dataset.retailers):
-        accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name, now=datetime.now(UTC))
+        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name, now=datetime.now(UTC))
+        print(name, verdict.state, verdict.reasons)
     return accept.accept_dataset(pool, f"prices@{WINDOW}")
 
 
@@ -128,7 +130,7 @@ def test_refused_inventory_lines_are_counted_and_listed(pool: Pool, tmp_path: Pa
 
 def test_a_broken_selector_publishes_nothing_and_the_reason_is_readable(pool: Pool, tmp_path: Path, shop: Site) -> None:
     dataset = two_retailers(tmp_path, shop)
-    shop.answer = lambda path: (200, {}, b"<html><body><h1>new design</h1></body></html>" if "/p/s" in path else product(path[3:]))
+    shop.answer = lambda path: (200, {}, NEW_DESIGN if "/p/s" in path else product(path[3:]))
     assert whole(pool, tmp_path, dataset).state == "rejected"
     with pytest.raises(CandidateRejected, match="south: rejected"):
         publish.publish(pool, dataset, f"prices@{WINDOW}")

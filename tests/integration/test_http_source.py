@@ -20,6 +20,8 @@ from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.http import MAX_REDIRECTS, HttpSource, parse_connect_to
 from scrape_assets.sources.inflate import inflate
 
+pytestmark = pytest.mark.slow  # waits for hostile servers
+
 PAGE = b"<html><h1>Lamp</h1>" + b"<p>an ordinary page</p>" * 400 + b"</html>"
 
 

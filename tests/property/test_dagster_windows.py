@@ -13,6 +13,8 @@ from dagster._core.definitions.partitions.utils.time_window import TimeWindow
 from scrape_assets.rules import windows
 from scrape_assets.rules.windows import WindowRule
 
+pytestmark = pytest.mark.slow  # imports Dagster and walks years of its partitions
+
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
 # Clocks that move at midnight, by less than the usual, the other way round, or stand between the hours.
 ODD_ZONES = ("America/Havana", "America/Santiago", "Europe/Dublin", "Asia/Kathmandu", "Africa/Casablanca")

@@ -1,0 +1,69 @@
+"""Frames and rules over rows, without a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from scrape_assets.datasets import schemas
+from scrape_assets.rules import validate
+from scrape_assets.rules.acceptance import Check
+
+COLUMNS = tuple(schemas.PRODUCT_OFFER_COLUMNS)
+GOOD = {"name": "Lamp", "url": "http://shop.example/lamp", "sku": "L1", "price": "19.99", "currency": "EUR", "availability": "in_stock"}
+
+
+def judged(*payloads: dict[str, Any], observed_at: float = 1000.0) -> dict[str, Check]:
+    rows = [
+        (f"entity {n}", "", f"http://shop.example/page{n}", observed_at, orjson.dumps(payload).decode())
+        for n, payload in enumerate(payloads)
+    ]
+    table = validate.frame(rows, COLUMNS)
+    assert len(table) == len(payloads)
+    checks = validate.judge(
+        table,
+        schemas.of("product_offer", Path()),
+        schemas.PRODUCT_OFFER_REQUIRED,
+        collected_from=900.0,
+        now=1100.0,
+    )
+    return {check.rule: check for check in checks}
+
+
+def failed(checks: dict[str, Check]) -> set[str]:
+    return {rule for rule, check in checks.items() if not check.passed}
+
+
+def test_good_rows_pass_every_rule() -> None:
+    assert failed(judged(GOOD, {**GOOD, "sku": "L2"})) == set()
+
+
+@pytest.mark.parametrize("field", schemas.PRODUCT_OFFER_REQUIRED)
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_a_required_field_that_is_missing_is_named_with_its_page(field: str, value: object) -> None:
+    check = judged(GOOD, {**GOOD, field: value})[f"required:{field}"]
+    assert not check.passed
+    assert check.samples[0]["url"] == "http://shop.example/page1"
+
+
+def test_an_offer_that_is_sold_out_needs_no_price() -> None:
+    sold_out = {"name": "Lamp", "sku": "L1", "availability": "out_of_stock"}
+    assert failed(judged(GOOD, sold_out)) == set()
+
+
+@pytest.mark.parametrize("price", ["NaN", "Infinity", "-1", "0"])
+def test_an_amount_that_is_none_is_refused(price: str) -> None:
+    assert "money:price" in failed(judged(GOOD, {**GOOD, "price": price}))
+
+
+def test_a_column_that_is_all_null_is_caught_where_it_is_required() -> None:
+    rows = [{key: value for key, value in GOOD.items() if key != "currency"}] * 3
+    assert judged(*rows)["required:currency"].got == "3 of 3 rows without"
+
+
+@pytest.mark.parametrize(("at", "fresh"), [(599.0, False), (601.0, True), (1399.0, True), (1401.0, False)])
+def test_rows_must_stem_from_this_collection(at: float, fresh: bool) -> None:
+    assert judged(GOOD, observed_at=at)["freshness"].passed is fresh
