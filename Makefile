@@ -6,7 +6,7 @@ PYTHON ?= python3
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-all fix real bench dev lock
+.PHONY: help setup demo test check check-all fix dev lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -48,12 +48,6 @@ check-all: check ## check, and the slow suites: drills, browser, wheel
 fix: setup ## format and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
-real: setup ## collect the real pages of REAL_PAGES and compare with their annotated values
-	@$(BIN)/python -m tests.helpers.real
-
-bench: setup ## what we claim about speed, against its baselines, in one run
-	@$(BIN)/python bench/run.py
 
 dev: setup ## Postgres, the Dagster UI and its daemon
 	@$(BIN)/scrape-assets dev
