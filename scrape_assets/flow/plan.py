@@ -39,7 +39,8 @@ class PlannedRetailer:
 def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     """The retailer's frozen part as the declaration stands now."""
     manifest = declaration.manifest(dataset, retailer)
-    sources = page_objects.sources(dataset.folder)
+    # An edit of pages.py concerns those that extract with it; a schema of pages.py is in the manifest itself.
+    sources = page_objects.sources(dataset.folder) if retailer.product.page_object else {}
     return Frozen(
         manifest, keys.manifest_hash(manifest), declaration.extractor_version(dataset, retailer, sources), sources
     )
