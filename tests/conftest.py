@@ -46,8 +46,8 @@ def owner_url(server: embedded.Server, template: str) -> Iterator[str]:
 @pytest.fixture
 def url(owner_url: str, server: embedded.Server) -> str:
     """The application role's URL of this test's database."""
-    database = postgres.connect(owner_url).info.dbname
-    return postgres.with_database(server.url, database)
+    with postgres.connect(owner_url) as connection:
+        return postgres.with_database(server.url, connection.info.dbname)
 
 
 @pytest.fixture

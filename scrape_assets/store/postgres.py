@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -173,10 +174,19 @@ def create_database(owner_url: str, name: str) -> str:
     return with_database(owner_url, name)
 
 
-def drop_database(owner_url: str, name: str) -> None:
-    """The database is gone, its clients with it."""
+def drop_database(owner_url: str, name: str, *, patience_seconds: float = 60.0) -> None:
+    """The database is gone. Clients that just closed may take a moment to leave it; those that stay are an error."""
+    give_up = time.monotonic() + patience_seconds
     with connect(owner_url, autocommit=True) as connection:
-        connection.execute(composed.SQL("drop database if exists {} with (force)").format(composed.Identifier(name)))
+        while True:
+            try:
+                connection.execute(composed.SQL("drop database if exists {}").format(composed.Identifier(name)))
+            except psycopg.errors.ObjectInUse as error:
+                if time.monotonic() > give_up:
+                    raise ScrapeAssetsError(f"database {name} cannot be dropped: {_first_line(error)}") from error
+                time.sleep(0.2)
+            else:
+                return
 
 
 def with_database(url: str, name: str) -> str:
