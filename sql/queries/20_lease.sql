@@ -33,7 +33,7 @@ with gate as materialized (
        set state = 'leased', lease_owner = %(worker_id)s, lease_token = t.lease_token + 1,
            attempt_count = t.attempt_count + 1, attempt_id = gen_random_uuid(),
            lease_started_at = clock_timestamp(),
-           lease_until = clock_timestamp() + make_interval(secs => least(%(lease_seconds)s, %(deadline_seconds)s)),
+           lease_until = clock_timestamp() + make_interval(secs => least(%(lease_seconds)s::float8, %(deadline_seconds)s::float8)),
            deadline_at = clock_timestamp() + make_interval(secs => %(deadline_seconds)s)
       from picked
      where t.task_key = picked.task_key

@@ -40,11 +40,20 @@ def shop() -> Iterator[RunningShop]:
 def project(tmp_path: Path, shop: RunningShop, url: str, monkeypatch: pytest.MonkeyPatch) -> settings.Settings:
     """The demo shop's project on this test's own database, named by the environment as a run's process has it."""
     write_project(tmp_path, shop.sites)
+    make_patient(tmp_path)
     monkeypatch.setenv("SCRAPE_ASSETS_PROJECT", str(tmp_path))
     monkeypatch.setenv("SCRAPE_ASSETS_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("SCRAPE_ASSETS_DATABASE_URL", url)
     monkeypatch.delenv("SCRAPE_ASSETS_DATABASE", raising=False)
     return settings.load()
+
+
+def make_patient(project: Path) -> None:
+    """The demo's second of patience is for a machine with nothing else to do."""
+    file = project / "datasets" / "shop" / "dataset.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("timeout: 4s", "timeout: 20s").replace("{for: 2s", "{for: 30s"))
+    assert file.read_text() != text
 
 
 def today(project: settings.Settings) -> str:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from collections.abc import Iterator
+
 import pytest
 
 from scrape_assets.rules import states
-from scrape_assets.store import sql
+from scrape_assets.store import embedded, postgres, sql
 from scrape_assets.store.postgres import Transaction
 
 PACKAGE = Path(__file__).parents[2] / "scrape_assets"
@@ -19,6 +21,22 @@ MACHINES: Mapping[str, Mapping[object, frozenset[object]]] = {
     "dataset_candidate": states.DATASET_CANDIDATE_TRANSITIONS,
     "delivery": states.DELIVERY_TRANSITIONS,
 }
+
+
+@pytest.fixture(scope="module")
+def connection(server: embedded.Server) -> Iterator[Transaction]:
+    """One migrated database for all queries: compiling changes nothing."""
+    owner_url = postgres.create_database(server.owner_url, "compiled")
+    postgres.migrate(owner_url)
+    with postgres.connect(owner_url) as connection:
+        yield connection
+    postgres.drop_database(server.owner_url, "compiled")
+
+
+@pytest.fixture
+def tx(connection: Transaction) -> Iterator[Transaction]:
+    yield connection
+    connection.rollback()
 
 
 def _numbered(text: str) -> str:

@@ -161,6 +161,8 @@ def dev() -> Iterator[Dev]:
         folder = Path(name)
         os.chmod(folder, 0o755)
         write_project(folder / "project", shop.sites, start=datetime.now(UTC).date() - timedelta(days=8))
+        file = folder / "project" / "datasets" / "shop" / "dataset.yaml"
+        file.write_text(file.read_text().replace("timeout: 4s", "timeout: 20s").replace("{for: 2s", "{for: 30s"))
         where = settings.load(
             {"SCRAPE_ASSETS_PROJECT": str(folder / "project"), "SCRAPE_ASSETS_STATE": str(folder / "state")}
         )
