@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
 	fi
 	@touch $@
@@ -52,6 +52,6 @@ fix: setup ## format and apply the safe lint fixes
 dev: setup ## Postgres, the Dagster UI and its daemon
 	@$(BIN)/scrape-assets dev
 
-lock: ## resolve the locked versions again (needs uv)
+lock: ## resolve the locked versions (needs uv; UPGRADE=1 takes newer ones)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --upgrade --quiet -o requirements.lock
+	  --no-strip-extras --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock

@@ -26,7 +26,7 @@ from scrape_assets.defs import instance
 from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.settings import Settings, Store
 
-READY_SECONDS = 600.0
+READY_SECONDS = 900.0
 """How long Dagster may take to answer: a cold start on a busy machine is minutes of imports."""
 
 STOP_SECONDS = 30.0
