@@ -1,6 +1,6 @@
 """Scrapy with JOBDIR on the same pages: the baseline. Run by bench/run.py in an environment of its own.
 
-    python bench/scrapy_spider.py BASE_URL PAGES FOLDER     prints {"seconds": ..., "items": ...}
+python bench/scrapy_spider.py BASE_URL PAGES FOLDER     prints {"seconds": ..., "items": ...}
 """
 
 from __future__ import annotations

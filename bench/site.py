@@ -2,7 +2,7 @@
 
     python bench/site.py PAGES      prints the port, serves until its parent ends
 
-A bare protocol instead of a web framework, so that the site costs little of the two cores it shares with what is measured.
+A bare protocol instead of a web framework: the site shares two cores with what is measured, and must cost little.
 """
 
 from __future__ import annotations

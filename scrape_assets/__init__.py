@@ -1,0 +1,1 @@
+"""Restartable web collection on Dagster and Postgres; docs/architecture.md says where what belongs."""

@@ -1,9 +1,9 @@
 """The environment as one frozen value, and the store it names.
 
-    SCRAPE_ASSETS_PROJECT        the folder that holds `datasets/`; else the working directory
-    SCRAPE_ASSETS_STATE          where the embedded server, artifacts and Dagster's files lie; else <project>/.scrape_assets
-    SCRAPE_ASSETS_DATABASE_URL   a PostgreSQL 16 or newer; else an embedded one under the state folder
-    SCRAPE_ASSETS_CONNECT_TO     "www.shop.example=127.0.0.1:8801,...": rehearsal and tests of real pages
+SCRAPE_ASSETS_PROJECT        the folder that holds `datasets/`; else the working directory
+SCRAPE_ASSETS_STATE          where the embedded server, artifacts and Dagster's files lie; else <project>/.scrape_assets
+SCRAPE_ASSETS_DATABASE_URL   a PostgreSQL 16 or newer; else an embedded one under the state folder
+SCRAPE_ASSETS_CONNECT_TO     "www.shop.example=127.0.0.1:8801,...": rehearsal and tests of real pages
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scrape_assets.errors import DeclarationError
 from scrape_assets.sources.http import parse_connect_to
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import embedded, embedded_cluster, postgres
 
 DEMO_FOLDER = "demo"
 """Below the state folder: the project of the last `demo`, and the name of its database."""
@@ -112,7 +112,7 @@ def open_store(settings: Settings, *, keep: bool = False) -> Iterator[Store]:
     if settings.database:
         url, owner_url = (postgres.with_database(u, settings.database) for u in (url, owner_url))
     try:
-        postgres.migrate(owner_url, application_role=embedded.APPLICATION_ROLE)
+        postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
         yield Store(url, owner_url, server.started)
     finally:
         if server.started and not keep:
@@ -125,4 +125,4 @@ def create_database(settings: Settings, name: str) -> None:
         postgres.migrate(postgres.create_database(settings.database_url, name))
         return
     owner_url = postgres.create_database(embedded.ensure(settings.state).owner_url, name)
-    postgres.migrate(owner_url, application_role=embedded.APPLICATION_ROLE)
+    postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import embedded, embedded_cluster, postgres
 from scrape_assets.store.postgres import Pool, Transaction
 
 
@@ -29,7 +29,9 @@ def server() -> Iterator[embedded.Server]:
 def template(server: embedded.Server) -> str:
     """The name of a migrated database that tests clone."""
     name = f"template_{uuid.uuid4().hex[:8]}"
-    postgres.migrate(postgres.create_database(server.owner_url, name), application_role=embedded.APPLICATION_ROLE)
+    postgres.migrate(
+        postgres.create_database(server.owner_url, name), application_role=embedded_cluster.APPLICATION_ROLE
+    )
     return name
 
 

@@ -7,16 +7,18 @@ import typer
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, say
 from scrape_assets.errors import DeclarationError
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import embedded, embedded_cluster, postgres
 
-app = typer.Typer(help="The Postgres store: the embedded server, its URL, migrations.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="The Postgres store: the embedded server, its URL, migrations.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 def _embedded() -> environment.Settings:
     settings = environment.load()
     if settings.database_url:
         raise DeclarationError(
-            "SCRAPE_ASSETS_DATABASE_URL names a server that is not ours to start or stop; unset it to use the embedded one"
+            "SCRAPE_ASSETS_DATABASE_URL names a server that we neither start nor stop; unset it to use the embedded one"
         )
     return settings
 
@@ -65,7 +67,9 @@ def status(json: Json = False) -> None:
     if json:
         emit(answer)
     else:
-        typer.echo(f"{'running' if answer['running'] else 'not running'}: {answer['where']} {answer['reason']}".rstrip())
+        typer.echo(
+            f"{'running' if answer['running'] else 'not running'}: {answer['where']} {answer['reason']}".rstrip()
+        )
     if not answer["running"]:
         raise typer.Exit(4)
 
@@ -97,7 +101,7 @@ def migrate(json: Json = False) -> None:
     else:
         server = embedded.ensure(settings.state)
         try:
-            done = postgres.migrate(server.owner_url, application_role=embedded.APPLICATION_ROLE)
+            done = postgres.migrate(server.owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
         finally:
             if server.started:
                 embedded.stop(settings.state, only_if_idle=True)

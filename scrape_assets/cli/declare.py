@@ -92,7 +92,7 @@ def init(
         say(f"wrote {name}")
     say(f"next: put pages into {home / f'{retailer}.csv'}, then in {folder}:")
     say(f"  scrape-assets try {retailer} URL      what a page gives")
-    say(f"  scrape-assets check                  what a window would plan")
+    say("  scrape-assets check                  what a window would plan")
     say(f"  scrape-assets run {dataset}          collect, judge, publish")
 
 
@@ -104,7 +104,9 @@ def check_command(
     settings = environment.load()
     found = [declared(settings, dataset)] if dataset else list(load.project(settings.project).values())
     if not found:
-        raise DeclarationError(f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}")
+        raise DeclarationError(
+            f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}"
+        )
     checked = [check.check(d, datetime.now(UTC)) for d in found]
     if json:
         emit({"datasets": checked})
@@ -115,14 +117,29 @@ def check_command(
 
 def _show(one: dict[str, Any]) -> None:
     window = one["window"]
-    out.print(f"\n[bold]{one['dataset']}[/]  window {window['current']} ({window['start']:%Y-%m-%d %H:%M} to {window['end']:%Y-%m-%d %H:%M} UTC)", highlight=False)
+    out.print(
+        f"\n[bold]{one['dataset']}[/]  window {window['current']} "
+        f"({window['start']:%Y-%m-%d %H:%M} to {window['end']:%Y-%m-%d %H:%M} UTC)",
+        highlight=False,
+    )
     out.print(f"  schema {one['schema']}, user agent {one['user_agent']}", highlight=False, markup=False)
     out.print(f"  retry {one['retry']}  lease {one['lease']}", highlight=False, markup=False)
     for name, target in one["publish"]["to"].items():
         out.print(f"  delivered to {name}: {target}", highlight=False, markup=False)
     table(
         "",
-        ("retailer", "site", "tasks", "refused", "at the declared rate", "extraction", "key", "coverage", "required", "extractor"),
+        (
+            "retailer",
+            "site",
+            "tasks",
+            "refused",
+            "at the declared rate",
+            "extraction",
+            "key",
+            "coverage",
+            "required",
+            "extractor",
+        ),
         [
             (
                 r["retailer"],
@@ -141,7 +158,9 @@ def _show(one: dict[str, Any]) -> None:
     )
     for r in one["retailers"]:
         for line in r["rejected_lines"]:
-            out.print(f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False)
+            out.print(
+                f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
+            )
 
 
 def _duration(seconds: float | None) -> str:
@@ -151,7 +170,9 @@ def _duration(seconds: float | None) -> str:
 
 
 def try_command(
-    retailer: Annotated[str, typer.Argument(metavar="RETAILER", help="its name; DATASET/RETAILER where two datasets have it")],
+    retailer: Annotated[
+        str, typer.Argument(metavar="RETAILER", help="its name; DATASET/RETAILER where two datasets have it")
+    ],
     url: Annotated[str, typer.Argument(metavar="URL", help="a page of its site")],
     json: Json = False,
 ) -> None:
@@ -164,7 +185,10 @@ def try_command(
         emit(tried)
     else:
         say(f"{tried['http_status'] or ''} {tried['final_url'] or url}".strip())
-        say(f"page state: {tried['page_state'] or 'no page'}" + (f", {tried['failure_class']}" if tried["failure_class"] else ""))
+        say(
+            f"page state: {tried['page_state'] or 'no page'}"
+            + (f", {tried['failure_class']}" if tried["failure_class"] else "")
+        )
         if tried["reason"]:
             say(str(tried["reason"]))
         for row in tried["rows"]:

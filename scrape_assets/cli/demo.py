@@ -47,7 +47,7 @@ def demo(
     port: Annotated[int, typer.Option("--port", help="with --serve: the first of the shop's ports")] = 0,
     json: Json = False,
 ) -> None:
-    """Collect a small shop on this machine, kill the worker at two thirds, resume, publish, and compare with the shop."""
+    """Collect a small shop on this machine, kill the worker at two thirds, resume, publish, compare with the shop."""
     if serve:
         _serve(port, json=json)
         return
@@ -168,7 +168,8 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
             for d in standing["deliveries"]
         ],
         "retailers": [
-            {"retailer": r["retailer"], "failure_classes": r["failure_classes"], **r["tasks"]} for r in standing["retailers"]
+            {"retailer": r["retailer"], "failure_classes": r["failure_classes"], **r["tasks"]}
+            for r in standing["retailers"]
         ],
     }
 
@@ -206,12 +207,13 @@ def _tell(result: dict[str, Any]) -> None:
     )
     say(
         f"crash: {crash['committed_before']} pages were committed, {crash['in_flight']} in flight; "
-        f"{crash['refetched']} of those fetched again, {crash['committed_fetched_again']} committed ones fetched again, "
+        f"{crash['refetched']} of those fetched again, {crash['committed_fetched_again']} committed ones too, "
         f"{crash['seconds_lost']} s from the kill to the next commit"
     )
     say(
-        f"shop and version {published['dataset_version']}: {result['offers_in_the_shop']} offers, {published['rows']} rows, "
-        f"{result['lost']} lost, {result['duplicates']} doubled, {len(result['wrong_values'])} wrong values"
+        f"shop and version {published['dataset_version']}: {result['offers_in_the_shop']} offers, "
+        f"{published['rows']} rows, {result['lost']} lost, {result['duplicates']} doubled, "
+        f"{len(result['wrong_values'])} wrong values"
     )
     for d in result["deliveries"]:
         say(f"delivered to {d['destination']}: {d['manifest']}")

@@ -24,5 +24,7 @@ def dev(
 
     settings = environment.load()
     say(f"project {settings.project}")
-    code = server.serve(settings, host=host, port=port, on_ready=lambda url: say(f"Dagster UI: {url}  (Ctrl-C stops it)"))
+    code = server.serve(
+        settings, host=host, port=port, on_ready=lambda url: say(f"Dagster UI: {url}  (Ctrl-C stops it)")
+    )
     raise typer.Exit(code)

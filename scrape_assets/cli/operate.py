@@ -32,7 +32,8 @@ from scrape_assets.cli.output import (
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, deliver, publish, run, status, verify
-from scrape_assets.flow.collect import Tally, Worker
+from scrape_assets.flow.collect import Assignment, Tally, Worker
+from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import windows
 from scrape_assets.settings import Settings, Store
@@ -75,7 +76,9 @@ def run_command(
             raise DeclarationError(
                 f"dataset {dataset} has no retailer {retailer}; it has {', '.join(sorted(declaration.retailers))}"
             )
-        result = run_window(settings, store, pool, declaration, window_key(declaration, window), retailer, processes, quiet=json)
+        result = run_window(
+            settings, store, pool, declaration, window_key(declaration, window), retailer, processes, quiet=json
+        )
     if json:
         emit(result.summary)
     if result.refused:
@@ -87,7 +90,9 @@ def run_command(
 class RunResult:
     """What one `run` did: its summary, and what a person must act on."""
 
-    def __init__(self, summary: dict[str, Any], refused: ManifestChanged | None, rejected: CandidateRejected | None) -> None:
+    def __init__(
+        self, summary: dict[str, Any], refused: ManifestChanged | None, rejected: CandidateRejected | None
+    ) -> None:
         self.summary = summary
         self.refused = refused
         self.rejected = rejected
@@ -125,7 +130,15 @@ def run_window(
         rejected = error
     deliveries = deliver.deliver(pool, dataset, jitter=random.random())
     warning = _record_history(
-        settings, store, pool, dataset, window, planned=planned, verdicts=verdicts, candidate=verdict, published=published
+        settings,
+        store,
+        pool,
+        dataset,
+        window,
+        planned=planned,
+        verdicts=verdicts,
+        candidate=verdict,
+        published=published,
     )
     standing = status.run_status(pool, run_id)
     assert standing is not None
@@ -133,12 +146,13 @@ def run_window(
         **standing,
         "acceptance": {
             "state": verdict.state,
-            "checks": [
-                {"retailer": v.subject, **check} for v in verdicts for check in v.checks
-            ] + [{"retailer": None, **check} for check in verdict.checks],
+            "checks": [{"retailer": v.subject, **check} for v in verdicts for check in v.checks]
+            + [{"retailer": None, **check} for check in verdict.checks],
             "waiting_for": verdict.waiting_for,
         },
-        "published": None if published is None else {"dataset_version": published.dataset_version, "rows": published.rows, "new": published.new},
+        "published": None
+        if published is None
+        else {"dataset_version": published.dataset_version, "rows": published.rows, "new": published.new},
         "sent": [{"destination": d.destination, "state": d.state, "detail": d.detail} for d in deliveries],
         "this_command": {
             "attempts": sum(tally.outcomes.values()),
@@ -155,7 +169,7 @@ def run_window(
     return RunResult(summary, refused, rejected)
 
 
-def collect(pool: Pool, machine: Machine, work: list[run.Assignment], *, quiet: bool) -> Tally:
+def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool) -> Tally:
     """The partitions are drained by this process; SIGTERM and Ctrl-C give back what is under way."""
     if not work:
         return Tally()
@@ -189,18 +203,17 @@ def collect(pool: Pool, machine: Machine, work: list[run.Assignment], *, quiet: 
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)
 
-            return await run.collect_partitions(
-                pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress
-            )
+            return await run.collect_partitions(pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress)
 
         return asyncio.run(work_until_done())
 
 
-def _say_plan(run_id: str, planned: list[run.PlannedRetailer], before: dict[str, Any] | None) -> None:
+def _say_plan(run_id: str, planned: list[PlannedRetailer], before: dict[str, Any] | None) -> None:
     if before and before["tasks"].get("planned"):
         tasks = before["tasks"]
         done = tasks["committed"] + tasks["gone"] + tasks["quarantined"]
-        say(f"{run_id} resuming: {done} done, {tasks['open'] - tasks['leased']} pending, {tasks['leased']} leased elsewhere")
+        pending = tasks["open"] - tasks["leased"]
+        say(f"{run_id} resuming: {done} done, {pending} pending, {tasks['leased']} leased elsewhere")
     for p in planned:
         if p.problem:
             complain(f"{p.retailer}: {p.problem}")
@@ -222,13 +235,26 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         say(f"{sent['destination']}: {sent['state']} {sent['detail']}")
     tasks = summary["tasks"]
     if tasks["quarantined"] or tasks["gone"]:
-        say(f"{tasks['quarantined']} quarantined, {tasks['gone']} gone: scrape-assets failed {dataset} --window {window}")
+        unusable = f"{tasks['quarantined']} quarantined, {tasks['gone']} gone"
+        say(f"{unusable}: scrape-assets failed {dataset} --window {window}")
 
 
 def _say_retailers(summary: dict[str, Any]) -> None:
     table(
         summary["run_id"],
-        ("retailer", "state", "planned", "committed", "gone", "quarantined", "open", "coverage", "rows", "attempts", "failures"),
+        (
+            "retailer",
+            "state",
+            "planned",
+            "committed",
+            "gone",
+            "quarantined",
+            "open",
+            "coverage",
+            "rows",
+            "attempts",
+            "failures",
+        ),
         [
             (
                 r["retailer"],
@@ -276,16 +302,23 @@ def worker_command(
             else:
                 time.sleep(1)
     if json:
-        emit({"worker": machine.worker_id, "outcomes": dict(total.outcomes), "fenced": total.fenced, "seconds": round(total.seconds, 3)})
+        emit(
+            {
+                "worker": machine.worker_id,
+                "outcomes": dict(total.outcomes),
+                "fenced": total.fenced,
+                "seconds": round(total.seconds, 3),
+            }
+        )
     else:
         say(f"no open work left: {dict(total.outcomes) or 'nothing to do'}")
 
 
-def _open_work(settings: Settings, pool: Pool, only: str | None) -> list[run.Assignment]:
+def _open_work(settings: Settings, pool: Pool, only: str | None) -> list[Assignment]:
     """Open partitions that this machine's declaration matches; the others wait for their manifest, and it says so."""
     with postgres.transaction(pool) as tx:
         rows = runs.open_work(tx, only)
-    found: list[run.Assignment] = []
+    found: list[Assignment] = []
     for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
         names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
         mine = run.assignments(pool, declared(settings, dataset_id), window, names)
@@ -331,7 +364,9 @@ def status_command(
         key = window_key(declaration, window)
         shown = status.run_status(pool, run_of(dataset, key))
         if shown is None:
-            raise DeclarationError(f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}")
+            raise DeclarationError(
+                f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}"
+            )
         with postgres.transaction(pool) as tx:
             rejected = {
                 r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
@@ -441,10 +476,25 @@ def deliver_command(dataset: DatasetName, json: Json = False) -> None:
     with opened() as (settings, _, pool):
         done = deliver.deliver(pool, declared(settings, dataset), jitter=random.random())
     if json:
-        emit({"deliveries": [{"destination": d.destination, "state": d.state, "run_id": d.run_id, "dataset_version": d.dataset_version, "detail": d.detail} for d in done]})
+        emit(
+            {
+                "deliveries": [
+                    {
+                        "destination": d.destination,
+                        "state": d.state,
+                        "run_id": d.run_id,
+                        "dataset_version": d.dataset_version,
+                        "detail": d.detail,
+                    }
+                    for d in done
+                ]
+            }
+        )
     else:
         say("nothing is due" if not done else "")
         for d in done:
             say(f"{d.destination}: {d.run_id} version {d.dataset_version} {d.state} {d.detail}")
     if any(d.state == "unsent" for d in done):
-        raise ScrapeAssetsError("not everything could be delivered; it is due again by itself, `deliver` tries at once when due")
+        raise ScrapeAssetsError(
+            "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
+        )

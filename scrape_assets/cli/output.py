@@ -26,7 +26,9 @@ err = Console(stderr=True, soft_wrap=True)
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout and nothing else there")]
 DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="the dataset's folder name below datasets/")]
-Window = Annotated[str, typer.Option("--window", help="a window's key, as 2026-11-20; `current` for the one that runs now")]
+Window = Annotated[
+    str, typer.Option("--window", help="a window's key, as 2026-11-20; `current` for the one that runs now")
+]
 RetailerName = Annotated[str | None, typer.Option("--retailer", help="only this retailer")]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from scrape_assets.errors import DeclarationError
 
@@ -22,10 +22,10 @@ PAGES = "pages.py"
 
 def load(folder: Path, reference: str) -> Callable[..., Any]:
     """The page object `pages.py:Name` of the dataset's folder; DeclarationError with one line when there is none."""
-    found = attribute(folder, reference)
+    found: Any = attribute(folder, reference)
     if not callable(found):
         raise DeclarationError(f"{reference} is a {type(found).__name__}; expected a function or a class")
-    return found
+    return cast("Callable[..., Any]", found)
 
 
 def sources(folder: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from scrape_assets.defs import automation, checks, metadata, partitions
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, publish, run
-from scrape_assets.flow.collect import Tally, Worker
-from scrape_assets.flow.run import Assignment, Machine
+from scrape_assets.flow.collect import Assignment, Tally, Worker
+from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings
 from scrape_assets.store.postgres import Pool
@@ -46,7 +46,7 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
         "under. Materializing it again adds nothing; a changed declaration is refused and takes effect with the next "
         "window.",
     )
-    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
+    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
         window, retailer = partitions.split(context)
         with store.open() as (_, pool), stopping_the_run():
             planned, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
@@ -74,7 +74,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
         description="What the retailer's pages say in this window: fetched, extracted and committed page by page, then "
         "judged by the declared rules. It resumes where it stopped: pages that ended are never fetched again.",
     )
-    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
+    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
         window, retailer = partitions.split(context)
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (where, pool), stopping_the_run():
@@ -113,7 +113,7 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="All retailers of the window together, as they were judged: the candidate for a version. "
         "It is rejected when one of them was, and then nothing is published.",
     )
-    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
+    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
         window = context.partition_key
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (_, pool), stopping_the_run():
@@ -143,7 +143,7 @@ def published_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="The version of this window that stands. Only an accepted candidate is published, whoever asks; "
         "otherwise this fails with the reasons and the last good version stays.",
     )
-    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult:
+    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
         window = context.partition_key
         with store.open() as (_, pool), stopping_the_run():
             published = publish.publish(pool, dataset, keys.run_id(dataset.dataset, window))

@@ -21,7 +21,7 @@ UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 
-Condition = dg.AutomationCondition[dg.AssetKey]
+Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
 def all_retailers_passed() -> Condition:
@@ -95,7 +95,7 @@ def deliver_job(dataset: Dataset) -> dg.JobDefinition:
     @dg.op(name=f"deliver_{dataset.dataset}_versions", out=dg.Out(dg.Nothing))
     def send(store: StoreResource) -> Iterator[Any]:
         with store.open() as (_, pool):
-            done = deliver.deliver(pool, dataset, jitter=random.random())  # noqa: S311 - a pause, not a secret
+            done = deliver.deliver(pool, dataset, jitter=random.random())
         for event in done:
             yield dg.AssetObservation(
                 [dataset.dataset, "published_dataset"],

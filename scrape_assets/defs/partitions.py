@@ -1,4 +1,4 @@
-"""Partitions: windows in time, and windows × retailers. Tasks are never partitions."""
+"""Partitions: windows in time, and windows times retailers. Tasks are never partitions."""
 
 from __future__ import annotations
 

@@ -202,7 +202,9 @@ def clear_dead_runs(settings: Settings, store: Store) -> list[str]:
             started = [(e.timestamp, _process_id(e)) for e in events if _process_id(e) is not None]
             if not started or _lives(*started[-1]):
                 continue
-            message = "The process of this run is gone, the server found at its start. Run the partition again to resume it."
+            message = (
+                "The process of this run is gone, the server found at its start. Run the partition again to resume it."
+            )
             if run.status is dg.DagsterRunStatus.CANCELING:
                 dagster.report_run_canceled(run, message)
             else:

@@ -42,9 +42,7 @@ BOOKS = (
     Book("BK-09", "Rivers That Change Their Minds", "Pia Sorensen", Decimal("21.00")),
     Book("BK-10", "An Atlas of Small Rooms", "Hugh Pemberton", Decimal("1150.00")),
     Book("BK-11", "Winter Arithmetic", "Lena Kowalska", Decimal("10.10")),
-    Book(
-        "BK-12", "The Last Honest Receipt", "Jun Takeda", Decimal("15.30"), Decimal("19.00"), in_stock=False
-    ),
+    Book("BK-12", "The Last Honest Receipt", "Jun Takeda", Decimal("15.30"), Decimal("19.00"), in_stock=False),
 )
 
 
@@ -62,9 +60,7 @@ def _shell(title: str, body: str) -> str:
 def book_page(book: Book) -> str:
     """The page of one book."""
     was = f' <del class="was">£{book.was:,.2f}</del>' if book.was is not None else ""
-    stock, text = (
-        ("in_stock", "In stock, posted today") if book.in_stock else ("out_of_stock", "Out of print for now")
-    )
+    stock, text = ("in_stock", "In stock, posted today") if book.in_stock else ("out_of_stock", "Out of print for now")
     return _shell(
         book.title,
         f"""<article class="book">
@@ -80,8 +76,7 @@ def book_page(book: Book) -> str:
 def shelf() -> str:
     """The bookshop's front page."""
     items = "\n".join(
-        f'<li><a href="{book.path}">{html.escape(book.title)}</a>, {html.escape(book.author)}</li>'
-        for book in BOOKS
+        f'<li><a href="{book.path}">{html.escape(book.title)}</a>, {html.escape(book.author)}</li>' for book in BOOKS
     )
     return _shell(
         "On the shelf",

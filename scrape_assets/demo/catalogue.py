@@ -296,9 +296,6 @@ def expected(retailer: str | None = None) -> Expected:
 
 
 def coverage() -> float:
-    (
-        """The highest whole percentage that every retailer's lasting faults allow to be committed,
-    gone pages aside.""",
-    )
+    """The highest whole percentage that every retailer's lasting faults allow to be committed, gone pages aside."""
     counts = [expected(retailer) for retailer in RETAILERS]
     return min(100 * one["committed"] // (one["tasks"] - one["gone"]) for one in counts) / 100

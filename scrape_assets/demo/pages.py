@@ -48,9 +48,7 @@ def european(money: Decimal) -> str:
     return f"{money:,.2f}".translate(str.maketrans(",.", ".,")) + " €"
 
 
-def shell(
-    title: str, body: str, *, brand: str, tagline: str, language: str, accent: str, head: str = ""
-) -> str:
+def shell(title: str, body: str, *, brand: str, tagline: str, language: str, accent: str, head: str = "") -> str:
     """A whole HTML document around `body`."""
     return f"""<!doctype html>
 <html lang="{language}">
@@ -96,9 +94,7 @@ def _sound(page: Page, *, broken: bool) -> str:
 
 def _site(retailer: str, title: str, body: str, head: str = "") -> str:
     brand, tagline, language, accent = BRANDS[retailer]
-    return shell(
-        f"{title} | {brand}", body, brand=brand, tagline=tagline, language=language, accent=accent, head=head
-    )
+    return shell(f"{title} | {brand}", body, brand=brand, tagline=tagline, language=language, accent=accent, head=head)
 
 
 def _neighbours(page: Page) -> list[Offer]:
@@ -141,13 +137,9 @@ def _gear(page: Page, *, broken: bool) -> str:
     elif page.number % 4 == 2:
         data = [{"@context": "https://schema.org", **crumbs}, {"@context": "https://schema.org", **product}]
     script = json.dumps(data, indent=1, ensure_ascii=False)
-    visible = (
-        "<strong>See price in cart</strong>" if broken else f'<span class="now big">{us(offer.price)}</span>'
-    )
+    visible = "<strong>See price in cart</strong>" if broken else f'<span class="now big">{us(offer.price)}</span>'
     was = _was(offer, us(offer.list_price or Decimal(0)), "was")
-    others = "".join(
-        f'<li><a href="{o.path}">{o.name}</a> <b>{us(o.price)}</b></li>' for o in _neighbours(page)
-    )
+    others = "".join(f'<li><a href="{o.path}">{o.name}</a> <b>{us(o.price)}</b></li>' for o in _neighbours(page))
     return _site(
         "fjordgear",
         offer.name,
@@ -174,8 +166,7 @@ def _fashion(page: Page, *, broken: bool) -> str:
         price = f'<span class="big" data-precio>{european(offer.price)}</span>'
     was = _was(offer, european(offer.list_price or Decimal(0)), "antes")
     others = "".join(
-        f'<li><a href="{o.path}">{html.escape(o.name)}</a> <b>{european(o.price)}</b></li>'
-        for o in _neighbours(page)
+        f'<li><a href="{o.path}">{html.escape(o.name)}</a> <b>{european(o.price)}</b></li>' for o in _neighbours(page)
     )
     return _site(
         "casamoda",
@@ -232,13 +223,9 @@ def stationery_detail(offer: Offer) -> str:
 
 def _mess(text: str) -> str:
     """The same page as a careless template writes it; every browser shows the same values."""
-    text = text.replace("<!doctype html>\n", "").replace(
-        "</head>\n<body>\n", "</div><body bgcolor=white <br>\n"
-    )
+    text = text.replace("<!doctype html>\n", "").replace("</head>\n<body>\n", "</div><body bgcolor=white <br>\n")
     text = text.replace("</p>", "").replace("</article>", "</b></article></span>").replace("</li>", "")
-    return text.replace("</main>", "<p>Terms & conditions <3 &nbsp</td></i>").replace(
-        "</body>\n</html>\n", ""
-    )
+    return text.replace("</main>", "<p>Terms & conditions <3 &nbsp</td></i>").replace("</body>\n</html>\n", "")
 
 
 def _defective(page: Page) -> str:
@@ -309,12 +296,8 @@ def login(retailer: str) -> str:
 
 def home(retailer: str) -> str:
     """The retailer's front page, with a link to every page of its inventory."""
-    items = "\n".join(
-        f'<li><a href="{one.path}">{html.escape(one.offers[0].name)}</a></li>' for one in pages(retailer)
-    )
-    return _site(
-        retailer, BRANDS[retailer][1], f"<h1>{html.escape(BRANDS[retailer][1])}</h1>\n<ul>\n{items}\n</ul>"
-    )
+    items = "\n".join(f'<li><a href="{one.path}">{html.escape(one.offers[0].name)}</a></li>' for one in pages(retailer))
+    return _site(retailer, BRANDS[retailer][1], f"<h1>{html.escape(BRANDS[retailer][1])}</h1>\n<ul>\n{items}\n</ul>")
 
 
 def refusal(retailer: str, status: int, reason: str) -> str:

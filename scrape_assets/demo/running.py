@@ -66,9 +66,7 @@ def running_shop(port: int = 0) -> Iterator[RunningShop]:
             if not ready:
                 child.wait()
                 errors.seek(0)
-                raise ScrapeAssetsError(
-                    f"the demo shop did not start: {errors.read().strip() or 'it said nothing'}"
-                )
+                raise ScrapeAssetsError(f"the demo shop did not start: {errors.read().strip() or 'it said nothing'}")
             said = json.loads(ready)
             # trust_env off: a proxy of the environment has no business between this machine and itself.
             with httpx.Client(base_url=said["url"], trust_env=False, timeout=30) as client:

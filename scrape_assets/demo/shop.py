@@ -127,9 +127,7 @@ class Shop:
                 # Consent, broken and messy pages are in the body; the answer itself is in order.
                 return self._note(site, request, _html(body, request, packed=page.gzip), fault)
 
-    async def _answer_badly(
-        self, page: Page, body: Body, request: web.BaseRequest, fault: Fault
-    ) -> web.StreamResponse:
+    async def _answer_badly(self, page: Page, body: Body, request: web.BaseRequest, fault: Fault) -> web.StreamResponse:
         """Promises the whole body, then drips it or stops half-way."""
         packed = page.gzip and _accepts_gzip(request)
         data = body.packed if packed else body.plain
@@ -197,15 +195,11 @@ class Shop:
         delay_ms = wanted.get("delay_ms", self.delay_ms)
         break_template = wanted.get("break_template", self.break_template)
         if fail_all is not None and fail_all not in FAILURES:
-            raise ValueError(
-                f"fail_all: expected null or one of {', '.join(sorted(FAILURES))}; got {fail_all!r}"
-            )
+            raise ValueError(f"fail_all: expected null or one of {', '.join(sorted(FAILURES))}; got {fail_all!r}")
         if not isinstance(delay_ms, int | float) or not 0 <= delay_ms <= 60_000:
             raise ValueError(f"delay_ms: expected 0 to 60000; got {delay_ms!r}")
         if break_template is not None and break_template not in RETAILERS:
-            raise ValueError(
-                f"break_template: expected null or one of {', '.join(RETAILERS)}; got {break_template!r}"
-            )
+            raise ValueError(f"break_template: expected null or one of {', '.join(RETAILERS)}; got {break_template!r}")
         self.fail_all, self.delay_ms, self.break_template = fail_all, float(delay_ms), break_template
         if wanted.get("reset"):
             self.hits.clear()
@@ -330,9 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="when ready, print one line of JSON with the addresses, nothing else",
     )
-    parser.add_argument(
-        "--parent", type=int, metavar="PID", help="close when the process with this id has ended"
-    )
+    parser.add_argument("--parent", type=int, metavar="PID", help="close when the process with this id has ended")
     chosen = parser.parse_args(arguments)
     if not 0 <= chosen.port <= 65535 - len(RETAILERS):
         parser.error(f"--port {chosen.port}: expected 0, or 1 to {65535 - len(RETAILERS)}")

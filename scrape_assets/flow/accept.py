@@ -157,7 +157,7 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
 
 
 def _named(member: Member) -> dict[str, Any]:
-    """The member as the dataset candidate names it: exactly this generation with exactly these rows and this verdict."""
+    """The member as the dataset candidate names it: exactly this generation, these rows and this verdict."""
     return {
         "retailer": member.retailer,
         "generation": member.generation,

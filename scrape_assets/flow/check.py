@@ -15,7 +15,7 @@ SHOWN_REJECTIONS = 20
 
 
 def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
-    """The resolved dataset as plain JSON: each retailer with versions, tasks, refused lines and the time its rate takes."""
+    """The resolved dataset as plain JSON: per retailer versions, tasks, refused lines and how long its rate takes."""
     key = windows.current_key(dataset.window, now)
     start, end = windows.bounds(dataset.window, key)
     return {
@@ -24,7 +24,12 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
         "user_agent": user_agent(dataset.contact),
         "schema": dataset.schema_name,
         "columns": list(dataset.columns),
-        "window": {"current": key, "start": start, "end": end, **dataset.window.model_dump(mode="json", exclude_none=True)},
+        "window": {
+            "current": key,
+            "start": start,
+            "end": end,
+            **dataset.window.model_dump(mode="json", exclude_none=True),
+        },
         "retry": dataset.retry.model_dump(mode="json"),
         "lease": dataset.lease.model_dump(mode="json"),
         "publish": dataset.publish.model_dump(mode="json"),
@@ -34,7 +39,9 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
 
 def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
     frozen = plan.freeze(dataset, retailer)
-    tasks, origins, rejected, refused = 0, dict[str, int](), [], 0
+    tasks, refused = 0, 0
+    origins: dict[str, int] = {}
+    rejected: list[dict[str, Any]] = []
     for line in inventory.read(retailer.inventory_path, site=retailer.site):
         if isinstance(line, inventory.Rejected):
             refused += 1

@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ from scrape_assets.store.postgres import Pool
 from scrape_assets.store.runs import Run
 
 CLAIM_AHEAD_SECONDS = 1.0
-"""A claim takes what the origin's rate lets start within this time: little is held, and no round trip delays a start."""
+"""A claim takes what the origin's rate lets start within this time: little is held, no start waits for a round trip."""
 
 REAP_SECONDS = 1.0
 """How often a worker looks for expired leases and paused origins."""
@@ -367,7 +367,8 @@ def conclude(
     if isinstance(answer, FetchFailure):
         failure, result.reason, wait = answer.failure_class, answer.reason, answer.retry_after_seconds
     else:
-        assert judged is not None and judged.failure_class is not None
+        assert judged is not None
+        assert judged.failure_class is not None
         failure = judged.failure_class
         wait = retry.retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), datetime.now(UTC))
     decision = retry.decide(
@@ -407,7 +408,7 @@ async def worker(
     *,
     artifacts: Path,
     worker_id: str,
-    connect_to: dict[str, tuple[str, int]],
+    connect_to: Mapping[str, tuple[str, int]],
     processes: int = 1,
     on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
 ) -> AsyncIterator[Worker]:

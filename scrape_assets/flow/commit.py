@@ -48,9 +48,7 @@ class Item:
 class Committer:
     """Takes results one by one and commits them in groups, in one thread, on one connection at a time."""
 
-    def __init__(
-        self, pool: Pool, artifacts: Path, worker_id: str, on_closed: Callable[[Item, bool], None]
-    ) -> None:
+    def __init__(self, pool: Pool, artifacts: Path, worker_id: str, on_closed: Callable[[Item, bool], None]) -> None:
         self._pool = pool
         self._artifacts = artifacts
         self._worker_id = worker_id

@@ -38,7 +38,7 @@ class Delivered:
 
 
 def deliver(pool: Pool, dataset: Dataset, *, jitter: float) -> list[Delivered]:
-    """Every due event of the dataset's declared destinations was sent or is due again; uncertain ones were asked for."""
+    """Every due event of the declared destinations was sent or is due again; uncertain ones were asked for."""
     names = sorted(dataset.publish.to)
     _settle(pool, dataset, names)
     done: list[Delivered] = []

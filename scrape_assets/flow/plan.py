@@ -54,8 +54,8 @@ def describe_run(dataset: Dataset, window: str, now: datetime) -> Run:
         raise DeclarationError(f"dataset {dataset.dataset}: {error}") from error
     if start > now:
         raise DeclarationError(
-            f"window {window} of dataset {dataset.dataset} begins at {start:%Y-%m-%d %H:%M} UTC, which has not come yet; "
-            f"the current one is {windows.current_key(dataset.window, now)}"
+            f"window {window} of dataset {dataset.dataset} begins at {start:%Y-%m-%d %H:%M} UTC, which has not "
+            f"come yet; the current one is {windows.current_key(dataset.window, now)}"
         )
     return Run(keys.run_id(dataset.dataset, window), dataset.dataset, window, start, end)
 
@@ -108,8 +108,9 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) ->
                 partition.planned,
                 partition.rejected,
                 resumed=True,
-                problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: {', '.join(changed)}. "
-                "Put the old values back to resume this run; the new ones take effect with the next window",
+                problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
+                f"{', '.join(changed)}. Put the old values back to resume this run; "
+                "the new ones take effect with the next window",
             )
         runs.apply_live(
             tx,

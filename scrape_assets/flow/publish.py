@@ -34,14 +34,16 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
             raise CandidateRejected(f"{run_id} was never planned: collect the window first")
         newest = candidates.dataset_candidate(tx, run_id)
         if newest is None:
-            raise CandidateRejected(f"{run_id} has no dataset candidate yet: {_still_missing(candidates.members(tx, run_id))}")
+            raise CandidateRejected(
+                f"{run_id} has no dataset candidate yet: {_still_missing(candidates.members(tx, run_id))}"
+            )
         if newest.state == "published" and newest.dataset_version is not None:
             return Published(newest.dataset_version, _rows(newest.members), new=False)
         if newest.state != "accepted":
             reasons = acceptance.reasons((newest.verdict or {}).get("checks", []))
             raise CandidateRejected(
-                f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and the last "
-                f"good version stands. {'; '.join(reasons) or 'It was not judged yet'}"
+                f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
+                f"the last good version stands. {'; '.join(reasons) or 'It was not judged yet'}"
             )
         if moved := _moved(newest.members, candidates.members(tx, run_id)):
             raise CandidateRejected(

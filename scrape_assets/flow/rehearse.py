@@ -26,7 +26,13 @@ def compare(pool: Pool, run_id: str, dataset_version: int, truth: Sequence[Mappi
     payloads = {(retailer, payload["sku"]): payload for retailer, payload in rows}
     offers = {(offer["retailer"], offer["entity"]): offer for offer in truth}
     wrong = [
-        {"retailer": key[0], "sku": key[1], "field": name, "shop": offer.get(name), "published": payloads[key].get(name)}
+        {
+            "retailer": key[0],
+            "sku": key[1],
+            "field": name,
+            "shop": offer.get(name),
+            "published": payloads[key].get(name),
+        }
         for key, offer in offers.items()
         if key in payloads
         for name in COMPARED

@@ -77,6 +77,8 @@ def plan_or_refuse(
     pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str] | None, *, now: datetime
 ) -> tuple[list[PlannedRetailer], ManifestChanged | None]:
     """Every retailer's plan, and one error that names all that cannot go on; the others can."""
-    planned = planning.plan(pool, dataset, window, now=now, retailers=list(retailers) if retailers is not None else None)
+    planned = planning.plan(
+        pool, dataset, window, now=now, retailers=list(retailers) if retailers is not None else None
+    )
     problems = [f"{p.retailer}: {p.problem}" for p in planned if p.problem]
     return planned, ManifestChanged("\n".join(problems)) if problems else None

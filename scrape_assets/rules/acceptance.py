@@ -34,7 +34,7 @@ def accepted(checks: Sequence[Check]) -> bool:
 
 
 def coverage(*, planned: int, committed: int, gone: int, at_least: float) -> Check:
-    """Committed ÷ (planned − gone): logical tasks, never attempts. Nothing planned or nothing obtainable is no coverage."""
+    """Committed over planned less gone: logical tasks, never attempts. Nothing planned or obtainable is no coverage."""
     obtainable = planned - gone
     share = committed / obtainable if obtainable > 0 else 0.0
     return Check(

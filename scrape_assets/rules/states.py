@@ -91,9 +91,7 @@ class DeliveryState(StrEnum):
 DELIVERY_TRANSITIONS: dict[DeliveryState | None, frozenset[DeliveryState]] = {
     None: frozenset({DeliveryState.UNSENT}),
     DeliveryState.UNSENT: frozenset({DeliveryState.SENDING}),
-    DeliveryState.SENDING: frozenset(
-        {DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN}
-    ),
+    DeliveryState.SENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN}),
     DeliveryState.UNCERTAIN: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT}),
     DeliveryState.DELIVERED: frozenset(),
 }

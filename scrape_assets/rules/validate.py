@@ -6,6 +6,7 @@ cannot be coerced) has a rule of its own here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -31,7 +32,7 @@ WITHOUT_PRICE = ("out_of_stock", "discontinued")
 
 
 def frame(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """The candidate's rows: identity columns, and each schema column as exact text or null (lists and numbers as JSON)."""
+    """The candidate's rows: identity columns; each schema column as exact text or null (lists and numbers as JSON)."""
     data: dict[str, list[Any]] = {name: [] for name in (*IDENTITY, *columns)}
     for entity, context, page, observed_at, payload in rows:
         data["entity_key"].append(entity)
@@ -41,7 +42,7 @@ def frame(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame
         values = orjson.loads(payload)
         for name in columns:
             data[name].append(values.get(name))
-    types: dict[str, Any] = {name: "object" for name in columns} | {"observed_at": "float64"}
+    types: dict[str, Any] = dict.fromkeys(columns, "object") | {"observed_at": "float64"}
     return pd.DataFrame({name: pd.Series(v, dtype=types.get(name, "object")) for name, v in data.items()})
 
 
@@ -70,8 +71,12 @@ def _samples(table: pd.DataFrame, bad: Any, column: str) -> list[dict[str, Any]]
     ]
 
 
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _shown(value: Any) -> str | None:
-    return None if value is None or value != value else str(value)[:200]
+    return None if _missing(value) else str(value)[:200]
 
 
 def _required(table: pd.DataFrame, column: str) -> Check:
@@ -92,7 +97,7 @@ def _required(table: pd.DataFrame, column: str) -> Check:
 
 def _money(table: pd.DataFrame, column: str) -> Check:
     """Present amounts are finite and positive; a price list may give something away, so zero is refused as a guess."""
-    bad = table[column].map(lambda value: value is not None and value == value and not _is_amount(value)).astype(bool)
+    bad = table[column].map(lambda value: not _missing(value) and not _is_amount(value)).astype(bool)
     count = int(bad.sum())
     return Check(
         f"money:{column}",
@@ -118,7 +123,10 @@ def _schema(table: pd.DataFrame, schema: pa.DataFrameSchema) -> Check:
     except SchemaErrors as error:
         cases = error.failure_cases
         first = cases.head(SAMPLES)
-        said = "; ".join(f"{case['column']} fails {case['check']}" for _, case in first.drop_duplicates(["column", "check"]).iterrows())
+        said = "; ".join(
+            f"{case['column']} fails {case['check']}"
+            for _, case in first.drop_duplicates(["column", "check"]).iterrows()
+        )
         return Check(
             "schema",
             False,
@@ -130,9 +138,13 @@ def _schema(table: pd.DataFrame, schema: pa.DataFrameSchema) -> Check:
 
 
 def _case(table: pd.DataFrame, case: Any) -> dict[str, Any]:
-    sample: dict[str, Any] = {"field": str(case["column"]), "value": _shown(case["failure_case"]), "check": str(case["check"])}
+    sample: dict[str, Any] = {
+        "field": str(case["column"]),
+        "value": _shown(case["failure_case"]),
+        "check": str(case["check"]),
+    }
     index = case["index"]
-    if index is not None and index == index and int(index) in table.index:
+    if not _missing(index) and int(index) in table.index:
         row = table.loc[int(index)]
         sample |= {"url": row["page"], "entity_key": row["entity_key"]}
     return sample
@@ -143,7 +155,9 @@ def _freshness(table: pd.DataFrame, collected_from: float, now: float) -> Check:
 
     Judged against the window's own collection, never against the time of judging: a late repair is not stale.
     """
-    bad = (table["observed_at"] < collected_from - CLOCK_SKEW_SECONDS) | (table["observed_at"] > now + CLOCK_SKEW_SECONDS)
+    bad = (table["observed_at"] < collected_from - CLOCK_SKEW_SECONDS) | (
+        table["observed_at"] > now + CLOCK_SKEW_SECONDS
+    )
     count = int(bad.sum())
     since = datetime.fromtimestamp(collected_from).astimezone().isoformat(timespec="seconds")
     return Check(

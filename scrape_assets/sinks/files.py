@@ -35,7 +35,12 @@ def folder_of(path: Path, event: Mapping[str, Any]) -> Path:
 
 
 def send(
-    path: Path, format: Format, event: Mapping[str, Any], idempotency_key: str, columns: Sequence[str], rows: Iterator[Record]
+    path: Path,
+    form: Format,
+    event: Mapping[str, Any],
+    idempotency_key: str,
+    columns: Sequence[str],
+    rows: Iterator[Record],
 ) -> dict[str, Any]:
     """The version lies in its folder, complete; returns the receipt: the manifest's path and what it says.
 
@@ -43,16 +48,19 @@ def send(
     """
     folder = folder_of(path, event)
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"part-0000.{format}"
+    part = folder / f"part-0000.{form}"
     counted = _Counting(rows)
     writer: Callable[[BinaryIO, Sequence[str], Iterator[Record]], None] = {
         "parquet": _parquet,
         "csv": _csv,
         "jsonl": _jsonl,
-    }[format]
+    }[form]
     digest, size = _replace(part, lambda file: writer(file, columns, counted))
     manifest = {
-        **{key: event[key] for key in ("event_id", "dataset", "window", "window_start", "window_end", "dataset_version")},
+        **{
+            key: event[key]
+            for key in ("event_id", "dataset", "window", "window_start", "window_end", "dataset_version")
+        },
         "idempotency_key": idempotency_key,
         "rows": counted.count,
         "content_hash": event["content_hash"],
@@ -114,10 +122,10 @@ def _replace(target: Path, write: Callable[[BinaryIO], None]) -> tuple[str, int]
             size = file.tell()
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.chmod(name, 0o644)
-        os.replace(name, target)
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink()
         raise
     folder = os.open(target.parent, os.O_RDONLY)
     try:
@@ -144,11 +152,15 @@ def _parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> 
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     # Money and every other field stay text, exactly as accepted; only the time of observation has a type of its own.
-    schema = pa.schema([(name, pa.timestamp("us", tz="UTC") if name == "observed_at" else pa.string()) for name in columns])
+    schema = pa.schema(
+        [(name, pa.timestamp("us", tz="UTC") if name == "observed_at" else pa.string()) for name in columns]
+    )
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in _batches(rows):
             arrays = [
-                pa.array([row.get(name) if name == "observed_at" else _text(row.get(name)) for row in batch], type=field.type)
+                pa.array(
+                    [row.get(name) if name == "observed_at" else _text(row.get(name)) for row in batch], type=field.type
+                )
                 for name, field in zip(columns, schema, strict=True)
             ]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -165,11 +177,13 @@ def _plain(value: Any) -> Any:
 
 
 def _csv(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
-    with _as_text(file) as text:
+    with _AsText(file) as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(columns)
         for row in rows:
-            writer.writerow(["" if row.get(name) is None else neutral(_text(_plain(row[name])) or "") for name in columns])
+            writer.writerow(
+                ["" if row.get(name) is None else neutral(_text(_plain(row[name])) or "") for name in columns]
+            )
 
 
 def neutral(text: str) -> str:
@@ -196,7 +210,7 @@ def _jsonl(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> No
         file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 
-class _as_text:
+class _AsText:
     """The binary file as text for the csv module, left open when done."""
 
     def __init__(self, file: BinaryIO) -> None:

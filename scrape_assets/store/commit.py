@@ -68,7 +68,11 @@ class Result:
 
 
 def finish(
-    tx: Transaction, run_id: str, collection_window: str, results: Sequence[Result], artifacts: Sequence[Mapping[str, Any]]
+    tx: Transaction,
+    run_id: str,
+    collection_window: str,
+    results: Sequence[Result],
+    artifacts: Sequence[Mapping[str, Any]],
 ) -> set[UUID]:
     """The keys whose fence held: their tasks moved, their attempts are closed, their rows and artifacts stored.
 

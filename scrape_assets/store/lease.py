@@ -49,7 +49,7 @@ class Claim(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is left of a partition: is anything open, is any of it leased by anybody, seconds until the next may start."""
+    """What is left of a partition: is anything open, is any leased by anybody, seconds until the next may start."""
 
     open: bool
     leased: bool

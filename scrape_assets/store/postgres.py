@@ -31,7 +31,7 @@ Pool = ConnectionPool[psycopg.Connection[Any]]
 
 
 class DataRefused(Exception):
-    """Postgres or its driver refused the data itself (SQLSTATE class 22, 23 or 54): the page's fault, not the store's."""
+    """Postgres or its driver refused the data itself (SQLSTATE class 22, 23, 54): the page's fault, not the store's."""
 
 
 def connect(url: str, *, autocommit: bool = False) -> Transaction:
@@ -117,7 +117,9 @@ def migrate(owner_url: str, *, application_role: str | None = None) -> list[str]
         try:
             return _migrate(tx, application_role)
         except psycopg.Error as error:
-            raise ScrapeAssetsError(f"migrating {masked(owner_url)} failed and left nothing: {_first_line(error)}") from error
+            raise ScrapeAssetsError(
+                f"migrating {masked(owner_url)} failed and left nothing: {_first_line(error)}"
+            ) from error
 
 
 def _migrate(tx: Transaction, application_role: str | None) -> list[str]:
@@ -161,7 +163,9 @@ def ensure_migrated(url: str) -> None:
     """Nothing to apply; else an error that names the command to run."""
     with connect(url) as tx:
         known = tx.execute("select to_regclass('scrape.migrations') is not null as known").fetchone()
-        applied = {row.name for row in tx.execute("select name from scrape.migrations")} if known and known.known else set()
+        applied = (
+            {row.name for row in tx.execute("select name from scrape.migrations")} if known and known.known else set()
+        )
     missing = [name for name, _, _ in migrations() if name not in applied]
     if missing:
         raise ScrapeAssetsError(f"{masked(url)} lacks migration {missing[0]}: run `scrape-assets db migrate`")

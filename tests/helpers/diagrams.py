@@ -1,6 +1,6 @@
 """The state diagrams of docs/architecture.md, drawn from rules/states.py.
 
-    python -m tests.helpers.diagrams      writes them into the page again
+python -m tests.helpers.diagrams      writes them into the page again
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def section() -> str:
 def rewritten(page: str) -> str:
     """The page with its diagrams as the code is now."""
     return re.sub(
-        r"(<!-- states:begin -->\n).*(<!-- states:end -->)", lambda m: f"{m[1]}\n{section()}\n\n{m[2]}", page, flags=re.S
+        r"(<!-- states:begin -->\n).*(<!-- states:end -->)",
+        lambda m: f"{m[1]}\n{section()}\n\n{m[2]}",
+        page,
+        flags=re.S,
     )
 
 

@@ -96,9 +96,7 @@ def says(retailer: str, body: str) -> dict[str, tuple[str, str, str | None]]:
     found: dict[str, tuple[str, str, str | None]] = {}
     for row in rows:
         if retailer == "fjordgear":
-            ident = next(e.text(strip=True) for e in row.css("small") if "Item " in e.text()).removeprefix(
-                "Item "
-            )
+            ident = next(e.text(strip=True) for e in row.css("small") if "Item " in e.text()).removeprefix("Item ")
         elif retailer == "papelaria":
             ident = attribute_of(row, "button", "data-ref")
         else:
@@ -158,9 +156,7 @@ def get_patiently(client: httpx.Client, url: str) -> tuple[int, str]:
 
 
 def test_the_inventory_has_exactly_300_distinct_pages_and_their_ends_add_up() -> None:
-    urls = [
-        url for retailer in RETAILERS for url in catalogue.inventory(retailer, f"http://{retailer}.example")
-    ]
+    urls = [url for retailer in RETAILERS for url in catalogue.inventory(retailer, f"http://{retailer}.example")]
     expected = catalogue.expected()
     assert len(urls) == len(set(urls)) == expected["tasks"] == 300
     assert expected["committed"] + expected["gone"] + expected["quarantined"] == 300
@@ -197,9 +193,7 @@ def test_the_catalogue_is_the_same_in_every_process() -> None:
     assert len(seen) == 1
 
 
-def test_the_truth_is_what_every_obtainable_page_says_and_nothing_else(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_the_truth_is_what_every_obtainable_page_says_and_nothing_else(shop: RunningShop, client: httpx.Client) -> None:
     read: dict[tuple[str, str], tuple[str, str, str | None]] = {}
     ends = {"committed": 0, "gone": 0, "other": 0}
     for retailer in RETAILERS:
@@ -212,9 +206,7 @@ def test_the_truth_is_what_every_obtainable_page_says_and_nothing_else(
             else:
                 ends["committed"] += 1
                 for sku, said in says(retailer, body).items():
-                    assert read.setdefault((retailer, sku), said) == said, (
-                        f"{sku} is on two pages that disagree"
-                    )
+                    assert read.setdefault((retailer, sku), said) == said, f"{sku} is on two pages that disagree"
     expected = catalogue.expected()
     assert ends == {
         "committed": expected["committed"],
@@ -264,9 +256,7 @@ def test_a_refusal_lasts_for_its_declared_requests_and_then_the_page_is_normal(
     assert shop.log()["faults"] == {fault: sum(page.times for page in pages_with(fault))}
 
 
-def test_a_truncated_body_is_shorter_than_promised_the_first_time_only(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_a_truncated_body_is_shorter_than_promised_the_first_time_only(shop: RunningShop, client: httpx.Client) -> None:
     for page in pages_with(Fault.TRUNCATED):
         url = shop.sites[page.retailer] + page.path
         with pytest.raises(httpx.RemoteProtocolError), client.stream("GET", url) as answer:
@@ -301,9 +291,7 @@ def test_a_page_that_is_gone_stays_gone(shop: RunningShop, client: httpx.Client,
         assert [client.get(url).status_code for _ in range(3)] == [int(fault)] * 3
 
 
-def test_a_consent_page_answers_200_every_time_and_names_no_product(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_a_consent_page_answers_200_every_time_and_names_no_product(shop: RunningShop, client: httpx.Client) -> None:
     for page in pages_with(Fault.CONSENT):
         for _ in range(2):
             answer = client.get(shop.sites[page.retailer] + page.path)
@@ -311,9 +299,7 @@ def test_a_consent_page_answers_200_every_time_and_names_no_product(
             assert "schema.org" not in answer.text and page.offers[0].name not in answer.text
 
 
-def test_a_page_for_members_redirects_to_a_form_with_a_password(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_a_page_for_members_redirects_to_a_form_with_a_password(shop: RunningShop, client: httpx.Client) -> None:
     for page in pages_with(Fault.LOGIN):
         url = shop.sites[page.retailer] + page.path
         assert client.get(url).status_code == 302
@@ -349,9 +335,7 @@ def test_a_messy_page_breaks_the_rules_of_html_and_still_says_its_values(
         }
 
 
-def test_bodies_are_really_compressed_for_those_who_can_read_it(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_bodies_are_really_compressed_for_those_who_can_read_it(shop: RunningShop, client: httpx.Client) -> None:
     page = next(p for p in pages_with(None) if p.gzip)
     url = shop.sites[page.retailer] + page.path
     with client.stream("GET", url, headers={"Accept-Encoding": "gzip"}) as answer:
@@ -362,9 +346,7 @@ def test_bodies_are_really_compressed_for_those_who_can_read_it(
     assert all(p.gzip for p in catalogue.pages("casamoda"))
 
 
-def test_some_listings_show_one_offer_twice_with_equal_values(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_some_listings_show_one_offer_twice_with_equal_values(shop: RunningShop, client: httpx.Client) -> None:
     doubled = 0
     for page in (p for p in pages_with(None) if p.retailer == "papelaria"):
         body = client.get(shop.sites["papelaria"] + page.path).text
@@ -420,9 +402,7 @@ def test_a_wrong_control_is_refused_and_changes_nothing(shop: RunningShop) -> No
     assert shop.control() == {"fail_all": None, "delay_ms": 0, "break_template": None}
 
 
-def test_a_newcomer_finds_twelve_books_listed_as_text_with_a_page_each(
-    shop: RunningShop, client: httpx.Client
-) -> None:
+def test_a_newcomer_finds_twelve_books_listed_as_text_with_a_page_each(shop: RunningShop, client: httpx.Client) -> None:
     urls = client.get(shop.url + "/books/urls.txt").text.split()
     assert len(set(urls)) == 12
     for url in urls:

@@ -46,7 +46,14 @@ def committed(claimed: Claim, price: str = "10") -> Result:
     import orjson
 
     return Result(
-        claimed.lease, SITE, "committed", "committed", claimed.leased_at, "v1", rows=orjson.dumps([row]).decode(), row_count=1
+        claimed.lease,
+        SITE,
+        "committed",
+        "committed",
+        claimed.leased_at,
+        "v1",
+        rows=orjson.dumps([row]).decode(),
+        row_count=1,
     )
 
 
@@ -62,7 +69,9 @@ def prices(pool: Pool) -> list[str]:
 
 def expire(pool: Pool) -> None:
     with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 second' where state = 'leased'")
+        tx.execute(
+            "update scrape.tasks set lease_until = clock_timestamp() - interval '1 second' where state = 'leased'"
+        )
     with postgres.transaction(pool) as tx:
         lease.reap(tx)
 
@@ -74,7 +83,16 @@ def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -
         tx.execute("update scrape.tasks set priority = 9 where task_key = %s", (first.task_key,))
     (second,) = claim(pool, planned)
     assert second.task_key == first.task_key and second.lease_token == first.lease_token + 1
-    failure = Result(first.lease, SITE, "quarantined", "quarantined", first.leased_at, "v1", task_class="login", failure_class="login")
+    failure = Result(
+        first.lease,
+        SITE,
+        "quarantined",
+        "quarantined",
+        first.leased_at,
+        "v1",
+        task_class="login",
+        failure_class="login",
+    )
     assert finish(pool, committed(first, "10")) == set()
     assert finish(pool, failure) == set()
     with postgres.transaction(pool) as tx:
@@ -130,7 +148,9 @@ def test_a_heartbeat_never_passes_the_deadline(pool: Pool, planned: str) -> None
     (mine,) = claim(pool, planned, lease_seconds=5.0, deadline_seconds=20.0)
     with postgres.transaction(pool) as tx:
         lease.heartbeat(tx, [mine.lease], 3600)
-        row = tx.execute("select lease_until = deadline_at as bounded from scrape.tasks where state = 'leased'").fetchone()
+        row = tx.execute(
+            "select lease_until = deadline_at as bounded from scrape.tasks where state = 'leased'"
+        ).fetchone()
     assert row.bounded
 
 
@@ -141,7 +161,9 @@ def test_a_worker_with_another_manifest_claims_nothing(pool: Pool, planned: str)
 
 def test_a_paused_origin_gives_nothing_until_its_time(pool: Pool, planned: str) -> None:
     with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.origins set paused_until = clock_timestamp() + interval '1 hour', pause_reason = 'test'")
+        tx.execute(
+            "update scrape.origins set paused_until = clock_timestamp() + interval '1 hour', pause_reason = 'test'"
+        )
     assert claim(pool, planned, wanted=5) == []
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.origins set paused_until = clock_timestamp() - interval '1 second'")
@@ -162,7 +184,9 @@ def test_an_older_observation_never_replaces_a_newer_one(pool: Pool, planned: st
     newer, older = claim(pool, planned, wanted=2)
     row = committed(newer, "12")
     finish(pool, row)
-    late = replace(committed(older, "10"), rows=row.rows.replace('"12"', '"10"'), observed_at=datetime(2020, 1, 1, tzinfo=UTC))
+    late = replace(
+        committed(older, "10"), rows=row.rows.replace('"12"', '"10"'), observed_at=datetime(2020, 1, 1, tzinfo=UTC)
+    )
     assert finish(pool, late) == {older.task_key}
     assert prices(pool) == ["12"]
     with postgres.transaction(pool) as tx:

@@ -20,7 +20,11 @@ from tests.helpers.site import Site, product, site
 
 WINDOW = "2026-03-05"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
-NEW_DESIGN = b"<html><body><h1>New design</h1>" + b"<p>We sell many things, and none of them is marked up here.</p>" * 20 + b"</body></html>"
+NEW_DESIGN = (
+    b"<html><body><h1>New design</h1>"
+    + b"<p>We sell many things, and none of them is marked up here.</p>" * 20
+    + b"</body></html>"
+)
 
 
 def collect(pool: Pool, folder: Path, dataset: Dataset, *names: str) -> None:
@@ -140,13 +144,17 @@ def test_a_broken_selector_publishes_nothing_and_the_reason_is_readable(pool: Po
     with postgres.transaction(pool) as tx:
         assert tx.execute("select count(*) from scrape.published_observations").fetchone()[0] == 0
         assert tx.execute("select count(*) from scrape.outbox").fetchone()[0] == 0
-        assert {row.failure_class for row in observe.failed_tasks(tx, f"prices@{WINDOW}", "south", None)} == {"wrong_template"}
+        assert {row.failure_class for row in observe.failed_tasks(tx, f"prices@{WINDOW}", "south", None)} == {
+            "wrong_template"
+        }
     assert_sound(pool)
 
 
 def test_relaxed_acceptance_is_judged_again_without_a_request(pool: Pool, tmp_path: Path, shop: Site) -> None:
     dataset = two_retailers(tmp_path, shop, coverage=1.0)
-    shop.answer = lambda path: (404, {}, b"") if path == "/p/s0" else (500, {}, b"") if path == "/p/s1" else (200, {}, product(path[3:]))
+    shop.answer = lambda path: (
+        (404, {}, b"") if path == "/p/s0" else (500, {}, b"") if path == "/p/s1" else (200, {}, product(path[3:]))
+    )
     assert whole(pool, tmp_path, dataset).state == "rejected"
     asked = sum(shop.requests.values())
     relaxed = two_retailers(tmp_path, shop, coverage=0.8)
@@ -154,7 +162,9 @@ def test_relaxed_acceptance_is_judged_again_without_a_request(pool: Pool, tmp_pa
     assert publish.publish(pool, relaxed, f"prices@{WINDOW}").rows == 18
     assert sum(shop.requests.values()) == asked
     with postgres.transaction(pool) as tx:
-        verdicts = tx.execute("select accepted from scrape.verdicts where retailer = 'south' order by verdict_id").fetchall()
+        verdicts = tx.execute(
+            "select accepted from scrape.verdicts where retailer = 'south' order by verdict_id"
+        ).fetchall()
     assert verdicts == [(False,), (True,)]
     assert_sound(pool)
 
@@ -188,10 +198,14 @@ def test_failures_end_in_their_class_and_a_server_fault_is_tried_again(pool: Poo
 def test_a_429_pauses_the_origin_and_costs_no_attempt(pool: Pool, tmp_path: Path, shop: Site) -> None:
     dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(4)])}, attempts=1)
     first = {"/p/0": True}
-    shop.answer = lambda path: (429, {"retry-after": "1"}, b"") if first.pop(path, False) else (200, {}, product(path[3:]))
+    shop.answer = lambda path: (
+        (429, {"retry-after": "1"}, b"") if first.pop(path, False) else (200, {}, product(path[3:]))
+    )
     whole(pool, tmp_path, dataset)
     with postgres.transaction(pool) as tx:
-        task = tx.execute("select state, attempt_count, lease_token, release_count from scrape.tasks where url like '%%/p/0'").fetchone()
+        task = tx.execute(
+            "select state, attempt_count, lease_token, release_count from scrape.tasks where url like '%%/p/0'"
+        ).fetchone()
         origin = tx.execute("select paused_until, pause_reason from scrape.origins").fetchone()
     assert tuple(task) == ("committed", 1, 2, 1)
     assert origin.paused_until is not None and "429" in origin.pause_reason
@@ -203,7 +217,9 @@ def test_one_page_that_postgres_refuses_is_quarantined_alone(pool: Pool, tmp_pat
     shop.answer = lambda path: (200, {}, product(path[3:], **({"brand": "a\x00b"} if path == "/p/3" else {})))
     whole(pool, tmp_path, dataset)
     with postgres.transaction(pool) as tx:
-        rows = tx.execute("select state, last_failure_class as why, count(*) as n from scrape.tasks group by 1, 2").fetchall()
+        rows = tx.execute(
+            "select state, last_failure_class as why, count(*) as n from scrape.tasks group by 1, 2"
+        ).fetchall()
     assert {tuple(row) for row in rows} == {("committed", None, 5), ("quarantined", "unstorable", 1)}
 
 

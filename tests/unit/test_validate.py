@@ -13,7 +13,14 @@ from scrape_assets.rules import validate
 from scrape_assets.rules.acceptance import Check
 
 COLUMNS = tuple(schemas.PRODUCT_OFFER_COLUMNS)
-GOOD = {"name": "Lamp", "url": "http://shop.example/lamp", "sku": "L1", "price": "19.99", "currency": "EUR", "availability": "in_stock"}
+GOOD = {
+    "name": "Lamp",
+    "url": "http://shop.example/lamp",
+    "sku": "L1",
+    "price": "19.99",
+    "currency": "EUR",
+    "availability": "in_stock",
+}
 
 
 def judged(*payloads: dict[str, Any], observed_at: float = 1000.0) -> dict[str, Check]:
