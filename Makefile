@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+
+# Set, it would make every process compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check check-all fix dev lock
@@ -16,14 +20,15 @@ setup: $(STAMP) ## the virtual environment with the locked versions
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "$(PYTHON) is no Python 3.11, 3.12 or 3.13; name one: make PYTHON=python3.12 ..." >&2; exit 2; }
-	@if command -v uv >/dev/null; then \
-	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
-	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
+	@$(PYTHON) -m venv $(VENV)
+	@command -v uv >/dev/null || { \
+	  awk '/^[^ #]/ { ours = /^uv==/ } ours' requirements.lock > $(VENV)/uv.lock && \
+	  $(PIP) --require-hashes -r $(VENV)/uv.lock || echo "no uv for this machine; pip installs, which takes longer" >&2; }
+	@if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; then \
+	  "$$uv" pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements.lock && \
+	  "$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
 	else \
-	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
+	  $(PIP) --require-hashes -r requirements.lock && $(PIP) --no-build-isolation -e . ; \
 	fi
 	@touch $@
 
@@ -39,7 +44,9 @@ check: setup ## format, lint, types, layers, migrations, definitions, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/squawk --config .squawk.toml sql/migrations/*.sql
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dg check defs
+	@mkdir -p $(VENV)/dagster_home && touch $(VENV)/dagster_home/dagster.yaml
+	VIRTUAL_ENV="$(CURDIR)/$(VENV)" DAGSTER_HOME="$(CURDIR)/$(VENV)/dagster_home" PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  $(BIN)/dg check defs
 	$(BIN)/python -m pytest -m "not slow and not ui"
 
 check-all: check ## check, and the slow suites: drills, browser, wheel
@@ -52,6 +59,6 @@ fix: setup ## format and apply the safe lint fixes
 dev: setup ## Postgres, the Dagster UI and its daemon
 	@$(BIN)/scrape-assets dev
 
-lock: ## resolve the locked versions (needs uv; UPGRADE=1 takes newer ones)
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+lock: setup ## resolve the locked versions (UPGRADE=1 takes newer ones)
+	PATH="$(BIN):$$PATH" uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-strip-extras --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock

@@ -34,7 +34,7 @@ RetailerName = Annotated[str | None, typer.Option("--retailer", help="only this 
 
 def emit(value: Any) -> None:
     """The one object of `--json`."""
-    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
+    typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
 
 
 def say(text: str) -> None:
