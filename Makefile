@@ -3,6 +3,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
+PEERS := $(VENV)/peers
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
@@ -10,7 +11,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-dep
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check check-all fix dev lock
+.PHONY: help setup demo test real bench check check-all fix dev lock
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -37,6 +38,21 @@ demo: setup ## collect a small shop, kill the worker on the way, resume, publish
 
 test: setup ## the tests (minutes; no service needed)
 	@$(BIN)/python -m pytest -m "not slow and not ui"
+
+real: setup ## collect real pages (those where REAL_PAGES says) and compare with what is known of them
+	@$(BIN)/python -m tests.helpers.real
+
+bench: setup $(PEERS)/.installed ## our speed and memory beside Scrapy's, on one site, in one run
+	@$(BIN)/python bench/run.py $(PEERS)/bin/python
+
+$(PEERS)/.installed: bench/peers.lock
+	@$(PYTHON) -m venv $(PEERS)
+	@if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; then \
+	  "$$uv" pip install --quiet --python $(PEERS)/bin/python --no-deps --require-hashes -r $< ; \
+	else \
+	  $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $< ; \
+	fi
+	@touch $@
 
 check: setup ## format, lint, types, layers, migrations, definitions, tests
 	$(BIN)/ruff format --check .

@@ -6,7 +6,9 @@ published, the last good version stands), 4 store unreachable, 5 interrupted (ru
 
 from __future__ import annotations
 
+import signal
 import sys
+from typing import Any
 
 import typer
 
@@ -28,6 +30,7 @@ for module in (demo, declare, develop, operate):
 
 def main() -> None:
     """Runs one command; what a person must act on becomes a message and an exit code, never a traceback."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         app(standalone_mode=True)
     except ScrapeAssetsError as error:
@@ -38,3 +41,8 @@ def main() -> None:
         sys.exit(Interrupted.exit_code)
     except BrokenPipeError:
         sys.exit(1)
+
+
+def _terminated(*_: Any) -> None:
+    """SIGTERM unwinds like Ctrl-C: children end, and a server that this command started stops."""
+    raise KeyboardInterrupt

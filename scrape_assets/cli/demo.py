@@ -110,6 +110,7 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
         worker.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         worker.wait()
+    ended_before = _ended(pool, run_id)
     committed_before = _urls(pool, run_id, "committed")
     in_flight = _urls(pool, run_id, "leased")
     requests_before = shop.log()["paths"]
@@ -126,9 +127,9 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
     )
     first_commit: float | None = None
     while resumed.poll() is None and first_commit is None:
-        if len(_urls(pool, run_id, "committed")) > len(committed_before):
+        if _ended(pool, run_id) > ended_before:
             first_commit = time.monotonic() - killed_at
-        time.sleep(0.1)
+        time.sleep(0.2)
     said, _ = resumed.communicate()
     if resumed.returncode:
         raise ScrapeAssetsError(f"the resumed run ended with exit code {resumed.returncode}; its messages are above")
@@ -176,14 +177,19 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
 
 def _wait_for(pool: Pool, run_id: str, worker: subprocess.Popen[bytes], ended: int) -> None:
     give_up = time.monotonic() + WORKER_SECONDS
-    while len(_urls(pool, run_id, "committed", "gone", "quarantined")) < ended:
+    while _ended(pool, run_id) < ended:
         if worker.poll() is not None:
             raise ScrapeAssetsError(
                 f"the worker ended by itself with exit code {worker.returncode} before it could be killed"
             )
         if time.monotonic() > give_up:
             raise ScrapeAssetsError(f"the worker has not finished {ended} pages in {WORKER_SECONDS:.0f} s")
-        time.sleep(0.05)
+        time.sleep(0.2)
+
+
+def _ended(pool: Pool, run_id: str) -> int:
+    with postgres.transaction(pool) as tx:
+        return sum(row.committed + row.gone + row.quarantined for row in observe.partition_counts(tx, run_id))
 
 
 def _urls(pool: Pool, run_id: str, *states: str) -> list[str]:
