@@ -6,15 +6,14 @@ published, the last good version stands), 4 store unreachable, 5 interrupted (ru
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import Any
 
 import typer
 
 from scrape_assets.cli import database, declare, demo, develop, operate
 from scrape_assets.cli.output import complain
-from scrape_assets.errors import Interrupted, ScrapeAssetsError
+from scrape_assets.cli.stopping import unwind_on_signals
+from scrape_assets.errors import ScrapeAssetsError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,19 +29,11 @@ for module in (demo, declare, develop, operate):
 
 def main() -> None:
     """Runs one command; what a person must act on becomes a message and an exit code, never a traceback."""
-    signal.signal(signal.SIGTERM, _terminated)
+    unwind_on_signals()
     try:
         app(standalone_mode=True)
     except ScrapeAssetsError as error:
         complain(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        complain("interrupted; run the same command again to resume")
-        sys.exit(Interrupted.exit_code)
     except BrokenPipeError:
         sys.exit(1)
-
-
-def _terminated(*_: Any) -> None:
-    """SIGTERM unwinds like Ctrl-C: children end, and a server that this command started stops."""
-    raise KeyboardInterrupt

@@ -14,6 +14,11 @@ app = typer.Typer(
 )
 
 
+def chosen(settings: environment.Settings, url: str) -> str:
+    """The URL with the database that the environment or the last demo chose."""
+    return postgres.with_database(url, settings.database) if settings.database else url
+
+
 def _embedded() -> environment.Settings:
     settings = environment.load()
     if settings.database_url:
@@ -52,9 +57,10 @@ def status(json: Json = False) -> None:
     """Say whether the store answers; exit 4 when it does not."""
     settings = environment.load()
     if settings.database_url:
-        with postgres.connect(settings.database_url) as connection:
+        with postgres.connect(chosen(settings, settings.database_url)) as connection:
             embedded.check_durable(connection)
-        answer = {"running": True, "embedded": False, "where": postgres.masked(settings.database_url), "reason": ""}
+        where = postgres.masked(chosen(settings, settings.database_url))
+        answer = {"running": True, "embedded": False, "where": where, "reason": ""}
     else:
         found = embedded.status(settings.state)
         answer = {
@@ -81,9 +87,7 @@ def url(
 ) -> None:
     """Print the store's URL, for psql or another machine's worker."""
     settings = environment.load()
-    found = settings.database_url or embedded.url(settings.state)
-    if settings.database:
-        found = postgres.with_database(found, settings.database)
+    found = chosen(settings, settings.database_url or embedded.url(settings.state))
     if dagster:
         found = postgres.dagster_url(found)
     if json:
@@ -97,11 +101,12 @@ def migrate(json: Json = False) -> None:
     """Apply the migrations that are missing, each once."""
     settings = environment.load()
     if settings.database_url:
-        done = postgres.migrate(settings.database_url)
+        done = postgres.migrate(chosen(settings, settings.database_url))
     else:
         server = embedded.ensure(settings.state)
         try:
-            done = postgres.migrate(server.owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
+            owner_url = chosen(settings, server.owner_url)
+            done = postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
         finally:
             if server.started:
                 embedded.stop(settings.state, only_if_idle=True)

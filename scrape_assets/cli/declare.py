@@ -13,9 +13,9 @@ from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, declared, emit, out, say, table
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.units import name_problem
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import check, trial
-from scrape_assets.rules import windows
+from scrape_assets.flow import check, plan, trial
 
 DATASET_YAML = """\
 # What to collect and when it counts as good. Every key has a cautious default: `scrape-assets check` shows them all.
@@ -63,6 +63,9 @@ def init(
     json: Json = False,
 ) -> None:
     """Write a dataset with one retailer to begin with; files that exist are left alone."""
+    for option, given in (("--dataset", dataset), ("--retailer", retailer)):
+        if said := name_problem(given):
+            raise DeclarationError(f"{option}: {said}")
     home = folder / "datasets" / dataset
     start = datetime.now(UTC).date() - timedelta(days=7)
     site = site.rstrip("/")
@@ -179,7 +182,7 @@ def try_command(
     """Fetch one page and show its state, and each field with what gave it; nothing is stored."""
     settings = environment.load()
     dataset, found = _find(load.project(settings.project), retailer)
-    window = windows.current_key(dataset.window, datetime.now(UTC))
+    window = plan.current_window(dataset, datetime.now(UTC))
     tried = asyncio.run(trial.try_page(dataset, found, url, window=window, connect_to=settings.connect_to))
     if json:
         emit(tried)

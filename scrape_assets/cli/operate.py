@@ -29,13 +29,13 @@ from scrape_assets.cli.output import (
     say,
     table,
 )
+from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
-from scrape_assets.flow import accept, deliver, publish, run, status, verify
+from scrape_assets.flow import accept, deliver, plan, publish, run, status, verify
 from scrape_assets.flow.collect import Assignment, Tally, Worker
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.run import Machine
-from scrape_assets.rules import windows
 from scrape_assets.settings import Settings, Store
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -57,9 +57,15 @@ def machine_of(settings: Settings, processes: int) -> Machine:
     return Machine(settings.artifacts, name, settings.connect_to, processes)
 
 
+UNSENT = "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
+
+
 def window_key(dataset: Dataset, window: str) -> str:
-    """The window's key; `current` is the one that runs now."""
-    return windows.current_key(dataset.window, datetime.now(UTC)) if window == "current" else window
+    """The window's key; `current` is the one that runs now. DeclarationError for a key that names none."""
+    now = datetime.now(UTC)
+    key = plan.current_window(dataset, now) if window == "current" else window
+    plan.describe_run(dataset, key, now)
+    return key
 
 
 def run_command(
@@ -85,6 +91,8 @@ def run_command(
         raise result.refused
     if result.rejected:
         raise result.rejected
+    if any(sent["state"] == "unsent" for sent in result.summary["sent"]):
+        raise ScrapeAssetsError(UNSENT)
 
 
 class RunResult:
@@ -205,7 +213,10 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
 
             return await run.collect_partitions(pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress)
 
-        return asyncio.run(work_until_done())
+        try:
+            return asyncio.run(work_until_done())
+        finally:
+            unwind_on_signals()  # the loop's own handlers went with it
 
 
 def _say_plan(run_id: str, planned: list[PlannedRetailer], before: dict[str, Any] | None) -> None:
@@ -288,10 +299,11 @@ def worker_command(
 ) -> None:
     """Work open tasks of planned windows, on this machine, until there are none; needs no Dagster."""
     total = Tally()
+    waiting: set[str] = set()
     with opened() as (settings, _, pool):
         machine = machine_of(settings, processes)
         while True:
-            work = _open_work(settings, pool, dataset)
+            work = _open_work(settings, pool, dataset, waiting)
             if work:
                 tally = collect(pool, machine, work, quiet=json)
                 total.outcomes += tally.outcomes
@@ -311,21 +323,57 @@ def worker_command(
             }
         )
     else:
-        say(f"no open work left: {dict(total.outcomes) or 'nothing to do'}")
+        left = f"{len(waiting)} retailers wait, see above" if waiting else "no open work left"
+        say(f"{left}; this worker: {dict(total.outcomes) or 'nothing to do'}")
 
 
-def _open_work(settings: Settings, pool: Pool, only: str | None) -> list[Assignment]:
-    """Open partitions that this machine's declaration matches; the others wait for their manifest, and it says so."""
+def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[str]) -> list[Assignment]:
+    """Open partitions that this machine's declaration matches; the others are said once and stay in `waiting`."""
     with postgres.transaction(pool) as tx:
         rows = runs.open_work(tx, only)
     found: list[Assignment] = []
     for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
         names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
-        mine = run.assignments(pool, declared(settings, dataset_id), window, names)
-        for name in sorted(set(names) - {a.retailer.name for a in mine}):
-            say(f"{run_of(dataset_id, window)} {name}: waits for the manifest it was planned with")
+        why = "waits for the declaration it was planned with; this project's differs"
+        try:
+            mine = run.assignments(pool, declared(settings, dataset_id), window, names)
+        except DeclarationError as error:
+            if only:
+                raise
+            mine, why = [], f"waits: {error}"
+        still = {f"{run_of(dataset_id, window)} {name}" for name in set(names) - {a.retailer.name for a in mine}}
+        for partition in sorted(still - waiting):
+            say(f"{partition}: {why}")
+        waiting |= still
         found += mine
     return found
+
+
+def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
+    """The recent windows, newest first, one line each."""
+    with postgres.transaction(pool) as tx:
+        recent = runs.recent(tx, dataset, 30)
+    found = [status.run_status(pool, row.run_id) for row in recent]
+    known = [s for s in found if s]
+    if json:
+        emit({"dataset": dataset, "runs": known})
+        return
+    if not known:
+        say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
+    table(
+        dataset,
+        ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
+        [
+            (
+                s["window"],
+                *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
+                s["observations"],
+                (s["candidate"] or {}).get("state", "collecting"),
+                (s["candidate"] or {}).get("dataset_version") or "",
+            )
+            for s in known
+        ],
+    )
 
 
 def status_command(
@@ -337,29 +385,7 @@ def status_command(
     with opened() as (settings, _, pool):
         declaration = declared(settings, dataset)
         if window is None:
-            with postgres.transaction(pool) as tx:
-                recent = runs.recent(tx, dataset, 30)
-            found = [status.run_status(pool, row.run_id) for row in recent]
-            known = [s for s in found if s]
-            if json:
-                emit({"dataset": dataset, "runs": known})
-                return
-            if not known:
-                say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
-            table(
-                dataset,
-                ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
-                [
-                    (
-                        s["window"],
-                        *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
-                        s["observations"],
-                        (s["candidate"] or {}).get("state", "collecting"),
-                        (s["candidate"] or {}).get("dataset_version") or "",
-                    )
-                    for s in known
-                ],
-            )
+            _show_windows(pool, dataset, json=json)
             return
         key = window_key(declaration, window)
         shown = status.run_status(pool, run_of(dataset, key))
@@ -381,6 +407,8 @@ def status_command(
         say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
         for reason in shown["candidate"]["reasons"]:
             say(f"  {reason}")
+    for origin in shown["paused_origins"]:
+        say(f"{origin['origin']} is paused until {origin['until']:%Y-%m-%d %H:%M:%S} UTC: {origin['reason']}")
     for name, rows in rejected.items():
         table(f"{name}: refused inventory lines", ("line", "content", "reason"), [tuple(r) for r in rows])
     for d in shown["deliveries"]:
@@ -495,6 +523,4 @@ def deliver_command(dataset: DatasetName, json: Json = False) -> None:
         for d in done:
             say(f"{d.destination}: {d.run_id} version {d.dataset_version} {d.state} {d.detail}")
     if any(d.state == "unsent" for d in done):
-        raise ScrapeAssetsError(
-            "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
-        )
+        raise ScrapeAssetsError(UNSENT)

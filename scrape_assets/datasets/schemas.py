@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 PRODUCT_OFFER = "product_offer"
 
+OURS = frozenset(
+    "dataset window dataset_version retailer context entity_key page observed_at extractor_version".split()
+)
+"""Columns that a row has besides those of its schema, in a frame or in a delivered file."""
+
 AVAILABILITIES = ("in_stock", "out_of_stock", "preorder", "backorder", "limited", "discontinued", "unknown")
 
 PRODUCT_OFFER_COLUMNS: dict[str, str] = {
@@ -162,6 +167,10 @@ def _users(reference: str, folder: Path) -> pa.DataFrameSchema:
         ) from error
     if not found.columns:
         raise DeclarationError(f"{reference} has no columns")
+    if taken := sorted(OURS.intersection(found.columns)):
+        raise DeclarationError(
+            f"{reference} has columns named {', '.join(taken)}, which every row has already; name them otherwise"
+        )
     # Rows come as text: the declared types are applied, and what cannot be coerced fails.
     schema = copy(found)
     schema.coerce = True

@@ -125,7 +125,7 @@ def published_dataset(dataset: Dataset, window: str, published: Published) -> Me
         "dagster/row_count": published.rows,
         "published before": not published.new,
         "destinations": ", ".join(sorted(dataset.publish.to)) or "none declared",
-        "read it": f"scrape-assets export {dataset.dataset} --window {window}",
+        "more": f"scrape-assets status {dataset.dataset} --window {window}",
     }
 
 

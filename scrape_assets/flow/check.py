@@ -16,7 +16,7 @@ SHOWN_REJECTIONS = 20
 
 def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
     """The resolved dataset as plain JSON: per retailer versions, tasks, refused lines and how long its rate takes."""
-    key = windows.current_key(dataset.window, now)
+    key = plan.current_window(dataset, now)
     start, end = windows.bounds(dataset.window, key)
     return {
         "dataset": dataset.dataset,

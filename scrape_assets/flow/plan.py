@@ -46,6 +46,14 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     )
 
 
+def current_window(dataset: Dataset, now: datetime) -> str:
+    """The key of the window that is open now; DeclarationError while the first has not begun."""
+    try:
+        return windows.current_key(dataset.window, now)
+    except ValueError as error:
+        raise DeclarationError(f"dataset {dataset.dataset}: {error}") from error
+
+
 def describe_run(dataset: Dataset, window: str, now: datetime) -> Run:
     """The run that collects this window; DeclarationError for a key that is none, or that has not begun."""
     try:
@@ -55,7 +63,7 @@ def describe_run(dataset: Dataset, window: str, now: datetime) -> Run:
     if start > now:
         raise DeclarationError(
             f"window {window} of dataset {dataset.dataset} begins at {start:%Y-%m-%d %H:%M} UTC, which has not "
-            f"come yet; the current one is {windows.current_key(dataset.window, now)}"
+            f"come yet; `current` names the one that is open now"
         )
     return Run(keys.run_id(dataset.dataset, window), dataset.dataset, window, start, end)
 

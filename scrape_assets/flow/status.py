@@ -26,6 +26,7 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             _retailer(row, failures[row.retailer], pages[row.retailer]) for row in observe.partition_counts(tx, run_id)
         ]
         newest = candidates.dataset_candidate(tx, run_id)
+        paused = observe.pauses(tx, run_id)
         deliveries = [
             {
                 "destination": row.destination,
@@ -55,6 +56,9 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             "dataset_version": newest.dataset_version,
             "reasons": acceptance.reasons((newest.verdict or {}).get("checks", [])),
         },
+        "paused_origins": [
+            {"origin": row.origin, "until": row.paused_until, "reason": row.pause_reason} for row in paused
+        ],
         "deliveries": deliveries,
     }
 

@@ -27,6 +27,11 @@ def failure_counts(tx: Transaction, run_id: str) -> list[Any]:
     return sql.many(tx, "failure_counts", run_id=run_id)
 
 
+def pauses(tx: Transaction, run_id: str) -> list[Any]:
+    """Origins of the run that nobody may ask now, until when and why."""
+    return sql.many(tx, "pauses_of_run", run_id=run_id)
+
+
 def page_state_counts(tx: Transaction, run_id: str) -> list[Any]:
     """Attempts by retailer and page state."""
     return sql.many(tx, "page_state_counts", run_id=run_id)

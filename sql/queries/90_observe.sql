@@ -30,12 +30,21 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
  order by p.retailer;
 
 -- name: failure_counts :many
--- Attempts of one run by retailer and class, those that were retried with success included.
-select retailer, failure_class, count(*) as attempts, count(distinct task_key) as tasks
+-- Attempts of one run by retailer and class, those that were retried with success included; expired leases too.
+select retailer, coalesce(failure_class, outcome) as failure_class, count(*) as attempts,
+       count(distinct task_key) as tasks
   from scrape.attempts
- where run_id = %(run_id)s and failure_class is not null
- group by retailer, failure_class
+ where run_id = %(run_id)s and (failure_class is not null or outcome = 'lease_expired')
+ group by retailer, coalesce(failure_class, outcome)
  order by retailer, attempts desc, failure_class;
+
+-- name: pauses_of_run :many
+-- Origins of one run that are paused now for all workers.
+select o.origin, o.paused_until, o.pause_reason
+  from scrape.origins o
+ where o.paused_until > clock_timestamp()
+   and exists (select from scrape.run_partitions p where p.run_id = %(run_id)s and o.origin = any(p.origins))
+ order by o.origin;
 
 -- name: page_state_counts :many
 select retailer, page_state, count(*) as attempts

@@ -40,8 +40,10 @@ retry: {attempts: 1, base: 0.1s, cap: 0.5s}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 defaults: {fetch: {rate: none}}
 """
-SIGNS = {"€": "EUR", "£": "GBP", "zł": "PLN", "$": "CLP"}
-"""What the annotator's signs stand for on these pages; the one page in dollars is Chilean."""
+SIGNS = {"€": {"EUR"}, "£": {"GBP"}, "zł": {"PLN"}, "$": {"CAD", "CLP", "USD"}}
+"""What the annotator's signs can stand for."""
+
+AVAILABILITIES = {"InStock": "in_stock", "OutOfStock": "out_of_stock"}
 
 
 @dataclass
@@ -67,9 +69,13 @@ class Page:
         # The annotator's 3.34 can stand for 3340: the text had a thousands separator.
         if price and self.truth["price"] and Decimal(price) / Decimal(self.truth["price"]) not in (1, 1000):
             wrong["price"] = f"{price} for {self.truth['price']}"
-        if ours.get("currency") and self.truth["currency"] and ours["currency"] != SIGNS[self.truth["currency"]]:
-            wrong["currency"] = f"{ours['currency']} for {self.truth['currency']}"
-        for name in ("availability", "sku", "gtin"):
+        currency = ours.get("currency")
+        if currency and currency not in SIGNS.get(self.truth["currency"], {currency}):
+            wrong["currency"] = f"{currency} for {self.truth['currency']}"
+        available = AVAILABILITIES.get(self.truth["availability"])
+        if available and ours.get("availability") not in (None, "unknown", available):
+            wrong["availability"] = f"{ours['availability']} for {available}"
+        for name in ("sku", "gtin"):
             if ours.get(name) and self.truth[name] and ours[name] not in self.truth[name].split("|"):
                 wrong[name] = f"{ours[name]} for {self.truth[name]}"
         return wrong
