@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 PEERS := $(VENV)/peers
 STAMP := $(VENV)/.installed
+QUICK := tests/unit tests/property tests/pages tests/integration
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 # Set, it would make every process compile every module again.
@@ -37,7 +38,7 @@ demo: setup ## collect a small shop, kill the worker on the way, resume, publish
 	@$(BIN)/scrape-assets demo
 
 test: setup ## the tests (minutes; no service needed)
-	@$(BIN)/python -m pytest -m "not slow and not ui"
+	@$(BIN)/python -m pytest -m "not slow" $(QUICK)
 
 real: setup ## collect real pages (those where REAL_PAGES says) and compare with what is known of them
 	@$(BIN)/python -m tests.helpers.real
@@ -63,9 +64,9 @@ check: setup ## format, lint, types, layers, migrations, definitions, tests
 	@mkdir -p $(VENV)/dagster_home && touch $(VENV)/dagster_home/dagster.yaml
 	VIRTUAL_ENV="$(CURDIR)/$(VENV)" DAGSTER_HOME="$(CURDIR)/$(VENV)/dagster_home" PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  $(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not slow and not ui"
+	$(BIN)/python -m pytest -m "not slow" $(QUICK)
 
-check-all: check ## check, and the slow suites: drills, browser, wheel
+check-all: check ## check, and the slow suites: kills, Dagster, browser, wheel
 	$(BIN)/python -m pytest -m "slow or ui"
 
 fix: setup ## format and apply the safe lint fixes
