@@ -42,9 +42,10 @@ import dataclasses, json, sys
 from pathlib import Path
 from scrape_assets.store import embedded
 
-pytestmark = pytest.mark.slow  # starts and kills many servers
 print(json.dumps(dataclasses.asdict(embedded.ensure(Path(sys.argv[1])))), flush=True)
 """
+
+pytestmark = pytest.mark.slow  # starts and kills many servers
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to find an account to run the server as")
 

@@ -1,0 +1,180 @@
+"""The commands as a person types them: what they print, and the exit code they end with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from scrape_assets import cli
+from scrape_assets.flow import plan
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+from tests.helpers.site import Site, site
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """Runs one command of the program in the project `tmp_path` on this test's database."""
+    monkeypatch.setenv("SCRAPE_ASSETS_PROJECT", str(tmp_path))
+    monkeypatch.setenv("SCRAPE_ASSETS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("SCRAPE_ASSETS_DATABASE_URL", url)
+    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["scrape-assets", *words])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Ended(code, said.out, said.err)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def test_a_worker_collects_a_planned_window_and_publish_and_deliver_follow(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/n{i}" for i in range(10)])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    worked = command("worker", "--json")
+    assert (worked.code, worked.json["outcomes"]) == (0, {"committed": 10})
+    assert "no open work left" in command("worker").err
+    verdict = command("verify", "--json")
+    assert verdict.code == 0
+    assert verdict.json["violations"] == []
+    assert verdict.json["checked"] >= 20
+    shown = command("status", "prices", "--window", "current", "--json").json
+    assert shown["tasks"] == {
+        "planned": 10,
+        "committed": 10,
+        "gone": 0,
+        "quarantined": 0,
+        "open": 0,
+        "leased": 0,
+    }
+    assert today() in command("status", "prices").out
+
+
+def test_failed_lists_what_was_not_obtained_with_the_reason(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    ordinary = shop.answer
+    shop.answer = lambda path: (404, {}, b"gone") if path == "/p/n1" else ordinary(path)
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/n{i}" for i in range(3)])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    assert command("worker", "--json").code == 0
+    (failed,) = command("failed", "prices", "--json").json["failed"]
+    assert (failed["url"], failed["state"], failed["http_status"]) == (f"{shop.url}/p/n1", "gone", 404)
+    assert f"{shop.url}/p/n1" in command("failed", "prices").out
+
+
+WRONG = [
+    ("run price", "did you mean 'prices'"),
+    ("run prices --retailer nort", "it has north"),
+    ("failed prices --window yesterday", "2026-01-01"),
+    ("status prices --window current", "never planned"),
+    ("publish prices", "never planned"),
+    ("init x --dataset ../up", "--dataset"),
+    ("try south http://127.0.0.1/", "north"),
+]
+
+
+def test_a_wrong_word_ends_with_exit_code_2_and_what_is_right(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    ended = {words: command(*words.split()) for words, _ in WRONG}
+    assert {words: end.code for words, end in ended.items()} == {words: 2 for words, _ in WRONG}
+    assert [(words, ended[words].err) for words, said in WRONG if said not in ended[words].err] == []
+    assert {end.out for end in ended.values()} == {""}
+
+
+def test_a_dataset_whose_first_window_has_not_begun_says_so(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    file = tmp_path / "datasets/prices/dataset.yaml"
+    file.write_text(file.read_text().replace("start: 2026-01-01", "start: 2099-01-01"))
+    for words in (("check",), ("failed", "prices"), ("try", "north", f"{shop.url}/p/1")):
+        ended = command(*words)
+        assert ended.code == 2, words
+        assert "2099-01-01" in ended.err, words
+
+
+def test_a_store_that_does_not_answer_ends_with_exit_code_4(
+    command: Command, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    monkeypatch.setenv("SCRAPE_ASSETS_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/none")
+    ended = command("status", "prices")
+    assert ended.code == 4
+    assert "127.0.0.1" in ended.err
+
+
+def test_try_shows_each_field_with_what_gave_it(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    tried = command("try", "north", f"{shop.url}/p/1")
+    assert tried.code == 0
+    assert "19.99" in tried.out
+    assert "json" in tried.out.lower()
+
+
+def test_status_names_an_origin_that_is_paused(command: Command, pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    with pool.connection() as connection:
+        connection.execute(
+            "update scrape.origins set paused_until = clock_timestamp() + interval '1 hour', pause_reason = 'status 429'"
+        )
+    ended = command("status", "prices", "--window", "current")
+    assert shop.url in ended.err
+    assert "status 429" in ended.err
+
+
+def test_a_worker_says_once_that_a_declaration_differs_and_leaves_the_work_open(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "product: {expect: article.product}\n")
+    ended = command("worker")
+    assert ended.code == 0
+    assert "this project's differs" in ended.err
+    assert "no open work" not in ended.err
+    assert not shop.requests
