@@ -1,10 +1,9 @@
-"""One embedded Postgres for the session, one migrated template database, a clone per test."""
+"""One embedded Postgres and one migrated database for the session; every test begins with empty tables."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import pytest
 
 from scrape_assets.store import embedded, embedded_cluster, postgres
 from scrape_assets.store.postgres import Pool, Transaction
+
+DATABASE = "tests"
 
 
 @pytest.fixture(scope="session")
@@ -26,37 +27,35 @@ def server() -> Iterator[embedded.Server]:
 
 
 @pytest.fixture(scope="session")
-def template(server: embedded.Server) -> str:
-    """The name of a migrated database that tests clone."""
-    name = f"template_{uuid.uuid4().hex[:8]}"
-    postgres.migrate(
-        postgres.create_database(server.owner_url, name), application_role=embedded_cluster.APPLICATION_ROLE
-    )
-    return name
-
-
-@pytest.fixture
-def owner_url(server: embedded.Server, template: str) -> Iterator[str]:
-    """The owner's URL of an empty, migrated database that only this test sees."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    with postgres.connect(server.owner_url, autocommit=True) as connection:
-        connection.execute(f'create database "{name}" template "{template}"')
-    yield postgres.with_database(server.owner_url, name)
-    postgres.drop_database(server.owner_url, name)
-
-
-@pytest.fixture
-def url(owner_url: str, server: embedded.Server) -> str:
-    """The application role's URL of this test's database."""
-    with postgres.connect(owner_url) as connection:
-        return postgres.with_database(server.url, connection.info.dbname)
-
-
-@pytest.fixture
-def pool(url: str) -> Iterator[Pool]:
-    """A pool of the application role on this test's database."""
-    with postgres.open_pool(url, size=8) as pool:
+def shared_pool(server: embedded.Server) -> Iterator[Pool]:
+    """A pool of the application role on the session's database."""
+    owner_url = postgres.create_database(server.owner_url, DATABASE)
+    postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
+    with postgres.open_pool(postgres.with_database(server.url, DATABASE), size=8) as pool:
         yield pool
+
+
+@pytest.fixture
+def pool(shared_pool: Pool, server: embedded.Server) -> Iterator[Pool]:
+    """The session's pool, on tables that are empty."""
+    yield shared_pool
+    with postgres.connect(postgres.with_database(server.owner_url, DATABASE)) as connection:
+        # What a failed test left open would hold its locks for ever.
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'"
+        )
+        names = connection.execute(
+            "select format('%I.%I', schemaname, tablename) from pg_tables"
+            " where schemaname = 'scrape' and tablename <> 'migrations'"
+        ).fetchall()
+        connection.execute(f"truncate {', '.join(row[0] for row in names)}")
+
+
+@pytest.fixture
+def url(pool: Pool, server: embedded.Server) -> str:
+    """The application role's URL of this test's database."""
+    return postgres.with_database(server.url, DATABASE)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scrape_assets.store import postgres
-from scrape_assets.store.postgres import Pool
+from scrape_assets.store import embedded, postgres
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -62,10 +61,10 @@ def said(program: Path, cwd: Path, env: dict[str, str], *command: str) -> dict[s
 
 
 def test_a_wheel_migrates_a_database_and_checks_a_declaration(
-    program: Path, server: object, pool: Pool, owner_url: str, tmp_path: Path
+    program: Path, server: embedded.Server, tmp_path: Path
 ) -> None:
     empty = f"wheel_{os.getpid()}"
-    fresh = postgres.create_database(owner_url, empty)
+    fresh = postgres.create_database(server.owner_url, empty)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SCRAPE_ASSETS_", "PYTHON"))}
     env["SCRAPE_ASSETS_DATABASE_URL"] = fresh
     try:
@@ -75,4 +74,4 @@ def test_a_wheel_migrates_a_database_and_checks_a_declaration(
         checked = said(program, tmp_path / "shop", env, "check")
         assert "prices" in json.dumps(checked)
     finally:
-        postgres.drop_database(owner_url, empty)
+        postgres.drop_database(server.owner_url, empty)
