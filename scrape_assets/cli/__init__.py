@@ -6,7 +6,9 @@ published, the last good version stands), 4 store unreachable, 5 interrupted (ru
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -25,6 +27,23 @@ app = typer.Typer(
 app.add_typer(database.app, name="db")
 for module in (demo, declare, develop, operate):
     module.add_to(app)
+
+
+def program() -> None:
+    """`main` as a process of its own, which ends at once.
+
+    Taking a heap of Dagster's size apart takes seconds, minutes on a busy machine, and nothing in it is worth it: what
+    matters is durable or was closed by then.
+    """
+    code: object = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def main() -> None:

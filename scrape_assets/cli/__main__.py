@@ -1,5 +1,5 @@
 """`python -m scrape_assets.cli`: the same program where no script is on the path."""
 
-from scrape_assets.cli import main
+from scrape_assets.cli import program
 
-main()
+program()

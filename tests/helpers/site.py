@@ -33,14 +33,14 @@ def product(sku: str, price: str = "19.99", currency: str = "EUR", **more: str) 
 
 
 class Site:
-    """`answer(path)` gives (status, headers, body); `requests` counts by path; `open_gate` lets held requests go."""
+    """`answer(path)` gives (status, headers, body); `requests` counts by path; `served_limit` paths are answered, others wait for `gate`."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.answer: Callable[[str], tuple[int, dict[str, str], bytes]] = lambda path: (200, {}, product(path[3:]))
         self.served_limit: int | None = None
         self.gate = threading.Event()
-        self.served = 0
+        self.served: set[str] = set()
         self.lock = threading.Lock()
         self.url = ""
 
@@ -56,8 +56,9 @@ def site() -> Iterator[Site]:
         def do_GET(self) -> None:
             with it.lock:
                 it.requests[self.path] += 1
-                it.served += 1
-                held = it.served_limit is not None and it.served > it.served_limit
+                held = it.served_limit is not None and len(it.served | {self.path}) > it.served_limit
+                if not held:
+                    it.served.add(self.path)
             if held:
                 it.gate.wait(600)
             status, headers, body = it.answer(self.path)

@@ -80,7 +80,7 @@ def declared(folder: Path, shop: Site, pages: int, lease: str) -> Dataset:
 def test_of_300_tasks_204_were_committed_and_96_remain(
     pool: Pool, url: str, tmp_path: Path, shop: Site
 ) -> None:  # R178
-    dataset = declared(tmp_path, shop, 300, "3s")
+    dataset = declared(tmp_path, shop, 300, "15s")
     now = datetime.now(UTC)
     window = f"{now:%Y-%m-%d}"
     run_id = f"prices@{window}"
@@ -120,7 +120,7 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_run_completes_after_its_process_and_postgres_were_killed(tmp_path: Path, shop: Site) -> None:
     tmp_path.chmod(0o755)
-    declared(tmp_path, shop, 200, "3s")
+    declared(tmp_path, shop, 200, "15s")
     run_id = f"prices@{datetime.now(UTC):%Y-%m-%d}"
     env = environment(tmp_path)
     state = tmp_path / "state"
@@ -133,7 +133,7 @@ def test_run_completes_after_its_process_and_postgres_were_killed(tmp_path: Path
             until("60 commits", lambda: len(committed(pool, run_id)) == 60, first)
         kill(first)
 
-        shop.served_limit = shop.served + 60
+        shop.served_limit = 120
         shop.gate.set()
         shop.gate.clear()
         second = start(env, "run", "prices", "--json")
