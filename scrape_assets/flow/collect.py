@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
@@ -81,6 +81,14 @@ class Tally:
     seconds: float = 0.0
 
 
+class Held(NamedTuple):
+    """A lease of mine: its partition, the work on it, and who waits for room."""
+
+    assignment: Assignment
+    task: asyncio.Task[None]
+    room: asyncio.Event
+
+
 class Worker:
     """Works partitions until nothing of them is open, or until it is told to stop."""
 
@@ -100,7 +108,7 @@ class Worker:
         self._worker_id = worker_id
         self._on_progress = on_progress
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
-        self._held: dict[Lease, tuple[Assignment, asyncio.Task[None]]] = {}
+        self._held: dict[Lease, Held] = {}
         self._paused: set[str] = set()
         self._origins: set[str] = set()
         self._stopping = asyncio.Event()
@@ -110,8 +118,8 @@ class Worker:
     def stop(self) -> None:
         """No further claim; pages under way are given back, finished ones are committed."""
         self._stopping.set()
-        for _, task in list(self._held.values()):
-            task.cancel()
+        for held in list(self._held.values()):
+            held.task.cancel()
 
     @property
     def stopped(self) -> bool:
@@ -128,14 +136,14 @@ class Worker:
         drives = [asyncio.create_task(self._drive(assignment)) for assignment in assignments]
         try:
             await _first_failure(drives, [committing, *background, self._broken])
-            under_way = [task for _, task in self._held.values()]
+            under_way = [held.task for held in self._held.values()]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
             self._committer.close()
             await committing
         finally:
-            for pending in [*drives, *background, committing, *(task for _, task in self._held.values())]:
+            for pending in [*drives, *background, committing, *(held.task for held in self._held.values())]:
                 pending.cancel()
             await asyncio.gather(*drives, *background, return_exceptions=True)
         self.tally.seconds = time.monotonic() - began
@@ -148,7 +156,7 @@ class Worker:
         room = asyncio.Event()
         while not self.stopped:
             room.clear()
-            held = sum(1 for mine, _ in self._held.values() if mine is assignment)
+            held = sum(1 for mine in self._held.values() if mine.assignment is assignment)
             free = min(fetch.concurrency - len(fetching), fetch.concurrency + BACKLOG - held)
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
             if free < max(1, fetch.concurrency // 4):
@@ -164,7 +172,7 @@ class Worker:
                     fetching.add(claim.lease)
                     work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
                     work.add_done_callback(self._raise_failure)
-                    self._held[claim.lease] = (assignment, work)
+                    self._held[claim.lease] = Held(assignment, work, room)
                     latest_start = max(latest_start or 0.0, claim.start_in_seconds)
             if latest_start is not None:
                 wait = latest_start - CLAIM_AHEAD_SECONDS / 2
@@ -238,8 +246,15 @@ class Worker:
         """A lease that surely ran out while the task waited here is not worth a request."""
         if claim.lease in self._held and time.monotonic() - received < assignment.dataset.lease.deadline_seconds:
             return True
-        self._held.pop(claim.lease, None)
+        self._let_go(claim.lease)
         return False
+
+    def _let_go(self, lease: Lease) -> Held | None:
+        """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
+        held = self._held.pop(lease, None)
+        if held:
+            held.room.set()
+        return held
 
     def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str) -> None:
         self._put(
@@ -263,7 +278,7 @@ class Worker:
 
     def _closed(self, item: Item, passed: bool) -> None:
         """The committer's word on one result: durable, or fenced off because the lease was lost."""
-        self._held.pop(item.result.lease, None)
+        self._let_go(item.result.lease)
         if not passed:
             self.tally.fenced += 1
             return
@@ -283,8 +298,9 @@ class Worker:
                 continue
             with suppress(StoreUnreachable):
                 kept = await asyncio.to_thread(self._heartbeat, mine, shortest)
-                for lost in [held for held in mine if held.task_key not in kept and held in self._held]:
-                    self._held.pop(lost)[1].cancel()
+                for lost in [lease for lease in mine if lease.task_key not in kept]:
+                    if held := self._let_go(lost):
+                        held.task.cancel()
 
     async def _look_after(self) -> None:
         """Expired leases of anybody are reaped; pauses that others saw are seen here."""

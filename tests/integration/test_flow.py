@@ -245,3 +245,37 @@ def test_every_answer_is_kept_and_can_be_read_back(pool: Pool, tmp_path: Path, s
     assert artifacts.read(tmp_path / "artifacts", places["committed"])[1] == product("1")
     assert artifacts.read(tmp_path / "artifacts", places["quarantined"])[1] == b"<html>nothing</html>"
     assert "failed-" in places["quarantined"].segment
+
+
+SLOW_PAGES = """
+import time
+
+
+def slow(page):
+    time.sleep(0.1)
+    return {"name": "thing", "sku": page.url.rsplit("/", 1)[1], "price": "1.00", "currency": "EUR"}
+"""
+
+
+def test_a_backlog_of_extraction_that_was_full_goes_on_when_it_shrinks(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages come faster than they are read, so the worker stops claiming; every commit must make room again."""
+    monkeypatch.setattr("scrape_assets.flow.collect.BACKLOG", 4)
+    (tmp_path / "datasets" / "prices").mkdir(parents=True)
+    (tmp_path / "datasets" / "prices" / "pages.py").write_text(SLOW_PAGES)
+    dataset = make.dataset(
+        tmp_path,
+        {"north": (shop.url, [f"/p/n{i}" for i in range(60)])},
+        more="key: [sku]\nproduct: {page_object: pages.py:slow}",
+    )
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+
+    async def bounded() -> None:
+        machine = Machine(tmp_path / "artifacts", "test-worker", {})
+        await asyncio.wait_for(run.collect_partitions(pool, machine, work), 240)
+
+    asyncio.run(bounded())
+    with postgres.transaction(pool) as tx:
+        assert len(observe.urls(tx, f"prices@{WINDOW}", "committed")) == 60

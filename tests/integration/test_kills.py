@@ -64,7 +64,7 @@ def kill(process: subprocess.Popen[str]) -> None:
     """SIGKILL, and proof that it was still there to be killed."""
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     assert process.returncode == -signal.SIGKILL
 
 
