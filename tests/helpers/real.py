@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from scrape_assets import settings as environment
+from scrape_assets.datasets import load
+from scrape_assets.flow import plan
 from scrape_assets.store import postgres
 
 PAGES = Path(os.environ.get("REAL_PAGES") or Path(__file__).parents[2].parent / "shared" / "pages")
@@ -130,7 +133,7 @@ def served(pages: list[Page]) -> Iterator[int]:
 
 
 def collect(folder: Path) -> list[Page]:
-    """Every page, after `scrape-assets run` collected them in a project and a database of their own."""
+    """Every page, after `scrape-assets worker` collected them in a project and a database of their own."""
     pages = index()
     by_host: dict[str, list[Page]] = defaultdict(list)
     for page in pages:
@@ -154,8 +157,11 @@ def collect(folder: Path) -> list[Page]:
         }
         settings = environment.load(given, working_directory=folder)
         with environment.open_store(settings) as store:
+            now = datetime.now(UTC)
+            with postgres.open_pool(store.url) as pool:
+                plan.plan(pool, load.dataset(folder, "real"), f"{now:%Y-%m-%d}", now=now)
             ended = subprocess.run(
-                [sys.executable, "-m", "scrape_assets.cli", "run", "real", "--json"],
+                [sys.executable, "-m", "scrape_assets.cli", "worker", "real", "--json"],
                 env=given,
                 capture_output=True,
                 text=True,

@@ -13,6 +13,7 @@ from scrape_assets.rules.judge import Judged, judge
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
+from tests.helpers import real
 
 PAGES = Path(os.environ.get("REAL_PAGES") or Path(__file__).parents[2].parent / "shared" / "pages")
 INDEX = PAGES / "index.tsv"
@@ -87,3 +88,15 @@ def test_a_price_that_is_taken_is_the_annotated_one(page: dict[str, str]) -> Non
 @pytest.mark.skipif(len(_of_kind("product")) < LEAST_PRICED, reason="another collection of pages")
 def test_most_product_pages_give_their_price() -> None:
     assert sum(bool(_judged(page).rows) for page in _of_kind("product")) >= LEAST_PRICED
+
+
+@pytest.mark.slow
+def test_the_program_itself_collects_them_under_their_own_hosts(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    pages = real.collect(tmp_path)
+    assert {page.file for page in pages if page.kind != "product" and page.values} == set()
+    assert {page.file: page.page_state for page in pages if page.kind in KINDS} == {
+        page.file: KINDS[page.kind].value for page in pages if page.kind in KINDS
+    }
+    assert [page.file for page in pages if "price" in page.differences()] == []
+    assert sum(bool(page.values) for page in pages if page.kind == "product") >= LEAST_PRICED
