@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -393,10 +392,11 @@ def conclude(
         attempt=claim.attempt_count,
         policy=assignment.dataset.retry.policy,
         max_attempts=claim.max_attempts,
-        previous=_previous(claim, answer, failure),
+        previous=FailureClass(claim.last_failure_class) if claim.last_failure_class else None,
         rate_limited_before=claim.rate_limited_count,
         retry_after_seconds=wait,
         jitter=jitter,
+        http_status=answer.status,
     )
     result.state, result.outcome = decision.state, decision.outcome
     result.failure_class, result.task_class = failure, decision.task_class
@@ -407,13 +407,6 @@ def conclude(
     if failure is FailureClass.GONE and result.page_state is None:
         result.page_state = PageState.REMOVED
     return result
-
-
-def _previous(claim: Claim, answer: Response | FetchFailure, failure: FailureClass) -> FailureClass | None:
-    """The task's failure before this one; a 401 says at once what a 403 says only when it persists."""
-    if answer.status == HTTPStatus.UNAUTHORIZED:
-        return failure
-    return FailureClass(claim.last_failure_class) if claim.last_failure_class else None
 
 
 async def _first_failure(drives: Sequence[asyncio.Task[None]], background: Sequence[asyncio.Future[None]]) -> None:

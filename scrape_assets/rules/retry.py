@@ -6,6 +6,7 @@ import email.utils
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import assert_never
 
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
@@ -87,6 +88,7 @@ def decide(
     rate_limited_before: int,
     retry_after_seconds: float | None,
     jitter: float,
+    http_status: int | None = None,
 ) -> Decision:
     """What follows from a failed attempt.
 
@@ -114,8 +116,8 @@ def decide(
         case FailureClass.TRANSPORT | FailureClass.TIMEOUT | FailureClass.HTTP_5XX | FailureClass.TRUNCATED:
             retry = True
         case FailureClass.ACCESS_REFUSED | FailureClass.EXTRACTOR_CRASHED:
-            # A first one may be chance; the second on the same task is a fact.
-            retry = previous != failure
+            # A first one may be chance, the second on the same task is a fact; a 401 says it at once.
+            retry = previous != failure and http_status != HTTPStatus.UNAUTHORIZED
         case (
             FailureClass.LOGIN
             | FailureClass.CHALLENGE

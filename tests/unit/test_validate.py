@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 from scrape_assets.datasets import schemas
+from scrape_assets.errors import DeclarationError
+from scrape_assets.flow import deliver
 from scrape_assets.rules import validate
 from scrape_assets.rules.acceptance import Check
 
@@ -74,3 +76,12 @@ def test_a_column_that_is_all_null_is_caught_where_it_is_required() -> None:
 @pytest.mark.parametrize(("at", "fresh"), [(599.0, False), (601.0, True), (1399.0, True), (1401.0, False)])
 def test_rows_must_stem_from_this_collection(at: float, fresh: bool) -> None:
     assert judged(GOOD, observed_at=at)["freshness"].passed is fresh
+
+
+def test_a_schema_may_not_have_a_column_that_every_row_has(tmp_path: Path) -> None:
+    (tmp_path / "pages.py").write_text(
+        "import pandera.pandas as pa\n\n\nclass Offer(pa.DataFrameModel):\n    page: str\n    title: str\n"
+    )
+    with pytest.raises(DeclarationError, match="columns named page"):
+        schemas.of("pages.py:Offer", tmp_path)
+    assert {*validate.IDENTITY, *deliver.FIRST_COLUMNS, "extractor_version"} == schemas.OURS
