@@ -32,6 +32,10 @@ class Settings:
     database: str | None
     connect_to: Mapping[str, tuple[str, int]]
 
+    def chosen(self, url: str) -> str:
+        """The server's URL with the database that was chosen on it."""
+        return postgres.with_database(url, self.database) if self.database else url
+
     @property
     def artifacts(self) -> Path:
         """The folder of the segments, one for each database: two databases may hold a run of one name."""
@@ -99,18 +103,14 @@ def open_store(settings: Settings, *, keep: bool = False) -> Iterator[Store]:
     An embedded database is migrated here. A server of the user's is not touched unasked: `db migrate` does it.
     """
     if settings.database_url:
-        url = settings.database_url
-        if settings.database:
-            url = postgres.with_database(url, settings.database)
+        url = settings.chosen(settings.database_url)
         with postgres.connect(url) as connection:
             embedded.check_durable(connection)
         postgres.ensure_migrated(url)
         yield Store(url, url, started=False)
         return
     server = embedded.ensure(settings.state)
-    url, owner_url = server.url, server.owner_url
-    if settings.database:
-        url, owner_url = (postgres.with_database(u, settings.database) for u in (url, owner_url))
+    url, owner_url = settings.chosen(server.url), settings.chosen(server.owner_url)
     try:
         postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
         yield Store(url, owner_url, server.started)

@@ -14,11 +14,6 @@ app = typer.Typer(
 )
 
 
-def chosen(settings: environment.Settings, url: str) -> str:
-    """The URL with the database that the environment or the last demo chose."""
-    return postgres.with_database(url, settings.database) if settings.database else url
-
-
 def _embedded() -> environment.Settings:
     settings = environment.load()
     if settings.database_url:
@@ -57,9 +52,9 @@ def status(json: Json = False) -> None:
     """Say whether the store answers; exit 4 when it does not."""
     settings = environment.load()
     if settings.database_url:
-        with postgres.connect(chosen(settings, settings.database_url)) as connection:
+        with postgres.connect(settings.chosen(settings.database_url)) as connection:
             embedded.check_durable(connection)
-        where = postgres.masked(chosen(settings, settings.database_url))
+        where = postgres.masked(settings.chosen(settings.database_url))
         answer = {"running": True, "embedded": False, "where": where, "reason": ""}
     else:
         found = embedded.status(settings.state)
@@ -87,7 +82,7 @@ def url(
 ) -> None:
     """Print the store's URL, for psql or another machine's worker."""
     settings = environment.load()
-    found = chosen(settings, settings.database_url or embedded.url(settings.state))
+    found = settings.chosen(settings.database_url or embedded.url(settings.state))
     if dagster:
         found = postgres.dagster_url(found)
     if json:
@@ -101,11 +96,11 @@ def migrate(json: Json = False) -> None:
     """Apply the migrations that are missing, each once."""
     settings = environment.load()
     if settings.database_url:
-        done = postgres.migrate(chosen(settings, settings.database_url))
+        done = postgres.migrate(settings.chosen(settings.database_url))
     else:
         server = embedded.ensure(settings.state)
         try:
-            owner_url = chosen(settings, server.owner_url)
+            owner_url = settings.chosen(server.owner_url)
             done = postgres.migrate(owner_url, application_role=embedded_cluster.APPLICATION_ROLE)
         finally:
             if server.started:
