@@ -1,4 +1,4 @@
-"""Commands that collect, look and publish."""
+"""Commands that work: collect, judge, publish, deliver."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from scrape_assets.cli.look import say_retailers
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
@@ -23,16 +24,15 @@ from scrape_assets.cli.output import (
     declared,
     emit,
     opened,
-    out,
     progress,
     run_of,
     say,
-    table,
+    window_key,
 )
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
-from scrape_assets.flow import accept, deliver, plan, publish, run, status, verify
+from scrape_assets.flow import accept, deliver, publish, run, status
 from scrape_assets.flow.collect import Assignment, Tally, Worker
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.run import Machine
@@ -45,10 +45,8 @@ Processes = Annotated[int, typer.Option("--processes", min=1, help="extraction p
 
 def add_to(app: typer.Typer) -> None:
     """The commands of this module belong to the program."""
-    for command in (run_command, worker_command, status_command, verify_command, failed_command):
+    for command in (run_command, worker_command, publish_command, deliver_command):
         app.command(command.__name__.removesuffix("_command"))(command)
-    app.command("publish")(publish_command)
-    app.command("deliver")(deliver_command)
 
 
 def machine_of(settings: Settings, processes: int) -> Machine:
@@ -58,14 +56,6 @@ def machine_of(settings: Settings, processes: int) -> Machine:
 
 
 UNSENT = "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
-
-
-def window_key(dataset: Dataset, window: str) -> str:
-    """The window's key; `current` is the one that runs now. DeclarationError for a key that names none."""
-    now = datetime.now(UTC)
-    key = plan.current_window(dataset, now) if window == "current" else window
-    plan.describe_run(dataset, key, now)
-    return key
 
 
 def run_command(
@@ -234,7 +224,7 @@ def _say_plan(run_id: str, planned: list[PlannedRetailer], before: dict[str, Any
 
 
 def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
-    _say_retailers(summary)
+    say_retailers(summary)
     acceptance_state = summary["acceptance"]["state"]
     published = summary["published"]
     if published:
@@ -248,40 +238,6 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     if tasks["quarantined"] or tasks["gone"]:
         unusable = f"{tasks['quarantined']} quarantined, {tasks['gone']} gone"
         say(f"{unusable}: scrape-assets failed {dataset} --window {window}")
-
-
-def _say_retailers(summary: dict[str, Any]) -> None:
-    table(
-        summary["run_id"],
-        (
-            "retailer",
-            "state",
-            "planned",
-            "committed",
-            "gone",
-            "quarantined",
-            "open",
-            "coverage",
-            "rows",
-            "attempts",
-            "failures",
-        ),
-        [
-            (
-                r["retailer"],
-                r["state"],
-                *(r["tasks"][key] for key in ("planned", "committed", "gone", "quarantined", "open")),
-                "" if r["coverage"] is None else f"{r['coverage']:.1%}",
-                r["observations"],
-                r["attempts"],
-                ", ".join(f"{name} {count}" for name, count in r["failure_classes"].items()),
-            )
-            for r in summary["retailers"]
-        ],
-    )
-    for r in summary["retailers"]:
-        for reason in r["reasons"]:
-            say(f"{r['retailer']}: {reason}")
 
 
 def _record_history(*arguments: Any, **named: Any) -> str | None:
@@ -328,10 +284,12 @@ def worker_command(
 
 
 def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[str]) -> list[Assignment]:
-    """Open partitions that this machine's declaration matches; the others are said once and stay in `waiting`."""
+    """Open partitions that this machine's declaration matches; the others wait; each is said once."""
     with postgres.transaction(pool) as tx:
         rows = runs.open_work(tx, only)
     found: list[Assignment] = []
+    known = waiting.copy()
+    waiting.clear()
     for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
         names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
         why = "waits for the declaration it was planned with; this project's differs"
@@ -342,125 +300,11 @@ def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[st
                 raise
             mine, why = [], f"waits: {error}"
         still = {f"{run_of(dataset_id, window)} {name}" for name in set(names) - {a.retailer.name for a in mine}}
-        for partition in sorted(still - waiting):
+        for partition in sorted(still - known):
             say(f"{partition}: {why}")
         waiting |= still
         found += mine
     return found
-
-
-def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
-    """The recent windows, newest first, one line each."""
-    with postgres.transaction(pool) as tx:
-        recent = runs.recent(tx, dataset, 30)
-    found = [status.run_status(pool, row.run_id) for row in recent]
-    known = [s for s in found if s]
-    if json:
-        emit({"dataset": dataset, "runs": known})
-        return
-    if not known:
-        say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
-    table(
-        dataset,
-        ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
-        [
-            (
-                s["window"],
-                *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
-                s["observations"],
-                (s["candidate"] or {}).get("state", "collecting"),
-                (s["candidate"] or {}).get("dataset_version") or "",
-            )
-            for s in known
-        ],
-    )
-
-
-def status_command(
-    dataset: DatasetName,
-    window: Annotated[str | None, typer.Option("--window", help="one window in detail")] = None,
-    json: Json = False,
-) -> None:
-    """Show where a window stands, or all recent windows."""
-    with opened() as (settings, _, pool):
-        declaration = declared(settings, dataset)
-        if window is None:
-            _show_windows(pool, dataset, json=json)
-            return
-        key = window_key(declaration, window)
-        shown = status.run_status(pool, run_of(dataset, key))
-        if shown is None:
-            raise DeclarationError(
-                f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}"
-            )
-        with postgres.transaction(pool) as tx:
-            rejected = {
-                r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
-                for r in shown["retailers"]
-                if r["rejected_lines"]
-            }
-    if json:
-        emit({**shown, "rejected_lines": {name: [r._asdict() for r in rows] for name, rows in rejected.items()}})
-        return
-    _say_retailers(shown)
-    if shown["candidate"]:
-        say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
-        for reason in shown["candidate"]["reasons"]:
-            say(f"  {reason}")
-    for origin in shown["paused_origins"]:
-        say(f"{origin['origin']} is paused until {origin['until']:%Y-%m-%d %H:%M:%S} UTC: {origin['reason']}")
-    for name, rows in rejected.items():
-        table(f"{name}: refused inventory lines", ("line", "content", "reason"), [tuple(r) for r in rows])
-    for d in shown["deliveries"]:
-        say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
-
-
-def verify_command(json: Json = False) -> None:
-    """Check every promise of the protocol over live data; exit 1 and the keys when one is broken."""
-    with opened() as (_, _, pool):
-        found = verify.verify(pool)
-    if json:
-        emit(
-            {
-                "checked": len(found.checked),
-                "violations": [{"invariant": v.name, "sentence": v.sentence, "keys": v.keys} for v in found.violations],
-                "seconds": round(found.seconds, 3),
-            }
-        )
-    else:
-        for invariant in found.checked:
-            mark = "[red]broken[/]" if invariant.keys else "[green]holds[/] "
-            out.print(f"{mark} {invariant.sentence}", highlight=False)
-            for key in invariant.keys[:10]:
-                out.print(f"         {key}", highlight=False, markup=False)
-        say(f"{len(found.checked)} invariants in {found.seconds:.2f} s, {len(found.violations)} broken")
-    if found.violations:
-        raise typer.Exit(1)
-
-
-def failed_command(
-    dataset: DatasetName,
-    window: Window = "current",
-    retailer: RetailerName = None,
-    failure_class: Annotated[str | None, typer.Option("--failure-class", help="only this class")] = None,
-    json: Json = False,
-) -> None:
-    """List what ended quarantined or gone: page, class and reason."""
-    with opened() as (settings, _, pool):
-        key = window_key(declared(settings, dataset), window)
-        with postgres.transaction(pool) as tx:
-            rows = observe.failed_tasks(tx, run_of(dataset, key), retailer, failure_class)
-    if json:
-        emit({"run_id": run_of(dataset, key), "failed": [row._asdict() for row in rows]})
-        return
-    table(
-        f"{run_of(dataset, key)}: {len(rows)} not obtained",
-        ("retailer", "state", "class", "tries", "status", "page", "url", "reason"),
-        [
-            (r.retailer, r.state, r.last_failure_class, r.attempt_count, r.http_status, r.page_state, r.url, r.reason)
-            for r in rows
-        ],
-    )
 
 
 def publish_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:

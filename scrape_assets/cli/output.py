@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
@@ -16,6 +17,7 @@ from rich.table import Table
 from scrape_assets import settings as environment
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.flow import plan
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings, Store
 from scrape_assets.store import postgres
@@ -70,6 +72,14 @@ def opened(*, keep: bool = False) -> Iterator[tuple[Settings, Store, Pool]]:
 def declared(settings: Settings, name: str) -> Dataset:
     """The named dataset; an error with file, line and field when the declaration is wrong."""
     return load.dataset(settings.project, name)
+
+
+def window_key(dataset: Dataset, window: str) -> str:
+    """The window's key; `current` is the one that runs now. DeclarationError for a key that names none."""
+    now = datetime.now(UTC)
+    key = plan.current_window(dataset, now) if window == "current" else window
+    plan.describe_run(dataset, key, now)
+    return key
 
 
 def run_of(dataset: str, window: str) -> str:

@@ -1,0 +1,181 @@
+"""Commands that look: where a window stands, what was not obtained, whether every promise holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from scrape_assets.cli.output import (
+    DatasetName,
+    Json,
+    RetailerName,
+    Window,
+    declared,
+    emit,
+    opened,
+    out,
+    run_of,
+    say,
+    table,
+    window_key,
+)
+from scrape_assets.errors import DeclarationError
+from scrape_assets.flow import status, verify
+from scrape_assets.store import observe, postgres, runs
+from scrape_assets.store.postgres import Pool
+
+
+def add_to(app: typer.Typer) -> None:
+    """The commands of this module belong to the program."""
+    for command in (status_command, verify_command, failed_command):
+        app.command(command.__name__.removesuffix("_command"))(command)
+
+
+def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
+    """The recent windows, newest first, one line each."""
+    with postgres.transaction(pool) as tx:
+        recent = runs.recent(tx, dataset, 30)
+    found = [status.run_status(pool, row.run_id) for row in recent]
+    known = [s for s in found if s]
+    if json:
+        emit({"dataset": dataset, "runs": known})
+        return
+    if not known:
+        say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
+    table(
+        dataset,
+        ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
+        [
+            (
+                s["window"],
+                *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
+                s["observations"],
+                (s["candidate"] or {}).get("state", "collecting"),
+                (s["candidate"] or {}).get("dataset_version") or "",
+            )
+            for s in known
+        ],
+    )
+
+
+def status_command(
+    dataset: DatasetName,
+    window: Annotated[str | None, typer.Option("--window", help="one window in detail")] = None,
+    json: Json = False,
+) -> None:
+    """Show where a window stands, or all recent windows."""
+    with opened() as (settings, _, pool):
+        declaration = declared(settings, dataset)
+        if window is None:
+            _show_windows(pool, dataset, json=json)
+            return
+        key = window_key(declaration, window)
+        shown = status.run_status(pool, run_of(dataset, key))
+        if shown is None:
+            raise DeclarationError(
+                f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}"
+            )
+        with postgres.transaction(pool) as tx:
+            rejected = {
+                r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
+                for r in shown["retailers"]
+                if r["rejected_lines"]
+            }
+    if json:
+        emit({**shown, "rejected_lines": {name: [r._asdict() for r in rows] for name, rows in rejected.items()}})
+        return
+    say_retailers(shown)
+    if shown["candidate"]:
+        say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
+        for reason in shown["candidate"]["reasons"]:
+            say(f"  {reason}")
+    for origin in shown["paused_origins"]:
+        say(f"{origin['origin']} is paused until {origin['until']:%Y-%m-%d %H:%M:%S} UTC: {origin['reason']}")
+    for name, rows in rejected.items():
+        table(f"{name}: refused inventory lines", ("line", "content", "reason"), [tuple(r) for r in rows])
+    for d in shown["deliveries"]:
+        say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
+
+
+def verify_command(json: Json = False) -> None:
+    """Check every promise of the protocol over live data; exit 1 and the keys when one is broken."""
+    with opened() as (_, _, pool):
+        found = verify.verify(pool)
+    if json:
+        emit(
+            {
+                "checked": len(found.checked),
+                "violations": [{"invariant": v.name, "sentence": v.sentence, "keys": v.keys} for v in found.violations],
+                "seconds": round(found.seconds, 3),
+            }
+        )
+    else:
+        for invariant in found.checked:
+            mark = "[red]broken[/]" if invariant.keys else "[green]holds[/] "
+            out.print(f"{mark} {invariant.sentence}", highlight=False)
+            for key in invariant.keys[:10]:
+                out.print(f"         {key}", highlight=False, markup=False)
+        say(f"{len(found.checked)} invariants in {found.seconds:.2f} s, {len(found.violations)} broken")
+    if found.violations:
+        raise typer.Exit(1)
+
+
+def failed_command(
+    dataset: DatasetName,
+    window: Window = "current",
+    retailer: RetailerName = None,
+    failure_class: Annotated[str | None, typer.Option("--failure-class", help="only this class")] = None,
+    json: Json = False,
+) -> None:
+    """List what ended quarantined or gone: page, class and reason."""
+    with opened() as (settings, _, pool):
+        key = window_key(declared(settings, dataset), window)
+        with postgres.transaction(pool) as tx:
+            rows = observe.failed_tasks(tx, run_of(dataset, key), retailer, failure_class)
+    if json:
+        emit({"run_id": run_of(dataset, key), "failed": [row._asdict() for row in rows]})
+        return
+    table(
+        f"{run_of(dataset, key)}: {len(rows)} not obtained",
+        ("retailer", "state", "class", "tries", "status", "page", "url", "reason"),
+        [
+            (r.retailer, r.state, r.last_failure_class, r.attempt_count, r.http_status, r.page_state, r.url, r.reason)
+            for r in rows
+        ],
+    )
+
+
+def say_retailers(summary: dict[str, Any]) -> None:
+    """A row for each retailer of a run, and why a rejected one was."""
+    table(
+        summary["run_id"],
+        (
+            "retailer",
+            "state",
+            "planned",
+            "committed",
+            "gone",
+            "quarantined",
+            "open",
+            "coverage",
+            "rows",
+            "attempts",
+            "failures",
+        ),
+        [
+            (
+                r["retailer"],
+                r["state"],
+                *(r["tasks"][key] for key in ("planned", "committed", "gone", "quarantined", "open")),
+                "" if r["coverage"] is None else f"{r['coverage']:.1%}",
+                r["observations"],
+                r["attempts"],
+                ", ".join(f"{name} {count}" for name, count in r["failure_classes"].items()),
+            )
+            for r in summary["retailers"]
+        ],
+    )
+    for r in summary["retailers"]:
+        for reason in r["reasons"]:
+            say(f"{r['retailer']}: {reason}")
