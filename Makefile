@@ -6,7 +6,10 @@ PYTHON ?= python3
 PEERS := $(VENV)/peers
 STAMP := $(VENV)/.installed
 QUICK := tests/unit tests/property tests/pages tests/integration
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+pip = $(1) -m pip install --quiet --disable-pip-version-check --no-deps $(2)
+# Exactly what is named, into the environment of a Python: by uv, of the machine or of the lock, else by pip.
+install = if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; \
+  then "$$uv" pip install --quiet --python $(1) --no-deps $(2); else $(call pip,$(1),$(2)); fi
 
 # Set, it would make every process compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,13 +28,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@command -v uv >/dev/null || { \
 	  awk '/^[^ #]/ { ours = /^uv==/ } ours' requirements.lock > $(VENV)/uv.lock && \
-	  $(PIP) --require-hashes -r $(VENV)/uv.lock || echo "no uv for this machine; pip installs, which takes longer" >&2; }
-	@if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; then \
-	  "$$uv" pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r requirements.lock && \
-	  "$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
-	else \
-	  $(PIP) --require-hashes -r requirements.lock && $(PIP) --no-build-isolation -e . ; \
-	fi
+	  $(call pip,$(BIN)/python,--require-hashes -r $(VENV)/uv.lock) || echo "no uv for this machine; pip installs, which takes longer" >&2; }
+	@$(call install,$(BIN)/python,--require-hashes -r requirements.lock)
+	@$(call install,$(BIN)/python,--no-build-isolation -e .)
 	@touch $@
 
 demo: setup ## collect a small shop, kill the worker on the way, resume, publish
@@ -48,11 +47,7 @@ bench: setup $(PEERS)/.installed ## our speed and memory beside Scrapy's, on one
 
 $(PEERS)/.installed: bench/peers.lock
 	@$(PYTHON) -m venv $(PEERS)
-	@if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; then \
-	  "$$uv" pip install --quiet --python $(PEERS)/bin/python --no-deps --require-hashes -r $< ; \
-	else \
-	  $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $< ; \
-	fi
+	@$(call install,$(PEERS)/bin/python,--require-hashes -r $<)
 	@touch $@
 
 check: setup ## format, lint, types, layers, migrations, definitions, tests
@@ -78,4 +73,4 @@ dev: setup ## Postgres, the Dagster UI and its daemon
 
 lock: setup ## resolve the locked versions (UPGRADE=1 takes newer ones)
 	PATH="$(BIN):$$PATH" uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-strip-extras --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock
+	  --no-strip-extras --no-header $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from scrape_assets.rules.page import Response
 from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
 from tests.helpers import real
+from tests.helpers.real import INDEX, PAGES
 
-PAGES = Path(os.environ.get("REAL_PAGES") or Path(__file__).parents[2].parent / "shared" / "pages")
-INDEX = PAGES / "index.tsv"
 BLOCKED = {PageState.CHALLENGE, PageState.CONSENT, PageState.LOGIN, PageState.EMPTY_SHELL, PageState.SOFT_404}
 KINDS = {
     "challenge": PageState.CHALLENGE,
