@@ -68,7 +68,7 @@ def test_a_wheel_migrates_a_database_and_checks_a_declaration(
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SCRAPE_ASSETS_", "PYTHON"))}
     env["SCRAPE_ASSETS_DATABASE_URL"] = fresh
     try:
-        assert said(program, tmp_path, env, "db", "migrate")["applied"] == ["0001_state_store"]
+        assert said(program, tmp_path, env, "db", "migrate")["applied"] == ["0001_state_store.sql"]
         assert said(program, tmp_path, env, "db", "migrate")["applied"] == []
         said(program, tmp_path, env, "init", "shop", "--site", "https://shop.example")
         checked = said(program, tmp_path / "shop", env, "check")
