@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,16 @@ class Dev:
             filter={"tags": [{"key": k.replace("_", "/"), "value": v} for k, v in tags.items()]},
         )["runsOrError"]["results"]
 
+    def process_id(self, run_id: str) -> int:
+        """Of the process that works a run."""
+        events = self.ask(
+            "query ($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { __typename ... on EngineEvent "
+            "{ metadataEntries { label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue } } } } } } }",
+            id=run_id,
+        )["logsForRun"]["events"]
+        entries = [e for event in events for e in event.get("metadataEntries", []) if e["label"] == "pid"]
+        return int(entries[-1].get("text") or entries[-1]["intValue"])
+
     def said(self, run_id: str) -> str:
         """All that the failed steps of a run said."""
         events = self.ask(
@@ -120,6 +131,13 @@ def until(ask: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited {PATIENCE_SECONDS:.0f} s for {what}")
 
 
+def our_environment(dev: Dev) -> dict[str, str]:
+    """What a command of ours needs to work on the server's project and database."""
+    env = {**os.environ, "SCRAPE_ASSETS_PROJECT": str(dev.where.project), "SCRAPE_ASSETS_STATE": str(dev.where.state)}
+    env.pop("SCRAPE_ASSETS_DATABASE_URL", None)
+    return env | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
 def partitions(*wanted: str, retailers: list[str] = RETAILERS) -> list[str]:
     return [f"{retailer}|{window}" for window in wanted for retailer in retailers]
 
@@ -127,9 +145,7 @@ def partitions(*wanted: str, retailers: list[str] = RETAILERS) -> list[str]:
 @contextmanager
 def started(dev: Dev) -> Iterator[None]:
     """The server as a process of its own, asked to stop at the end, and ended if it does not."""
-    env = {**os.environ, "SCRAPE_ASSETS_PROJECT": str(dev.where.project), "SCRAPE_ASSETS_STATE": str(dev.where.state)}
-    env |= {"PYTHONPATH": str(Path(__file__).parents[2])}
-    env.pop("SCRAPE_ASSETS_DATABASE_URL", None)
+    env = our_environment(dev)
     with (dev.folder / "serve.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", SERVE], env=env, stdout=subprocess.PIPE, stderr=log, text=True
@@ -254,6 +270,42 @@ def test_a_terminated_run_is_canceled_and_has_given_its_leases_back(dev: Dev) ->
         assert len(dev.runs(dagster_backfill=backfill)) == 1, "it was started again"
     finally:
         dev.shop.control(delay_ms=0)
+
+
+def test_run_completes_what_a_killed_process_of_a_run_left(dev: Dev) -> None:
+    window = dev.windows[6]
+    run_id = keys.run_id("shop", window)
+    dev.shop.control(delay_ms=2000)
+    try:
+        backfill = dev.backfill(["task_plan", "observations"], partitions(window, retailers=["papelaria"]))
+        until(
+            lambda: (
+                True if dev.rows("select from scrape.tasks where run_id = %s and state = 'leased'", run_id) else None
+            ),
+            "leases",
+        )
+        [run] = dev.runs(dagster_backfill=backfill)
+        process = psutil.Process(dev.process_id(run["runId"]))
+        process.kill()
+        assert dev.rows("select from scrape.tasks where run_id = %s and state = 'leased'", run_id), "it let go of them"
+
+        def over() -> str | None:
+            status = str(dev.runs(dagster_backfill=backfill)[0]["status"])
+            return status if status in ("CANCELED", "FAILURE", "SUCCESS") else None
+
+        assert until(over, "the end of the run") == "FAILURE"
+    finally:
+        dev.shop.control(delay_ms=0)
+    env = our_environment(dev)
+    command = [sys.executable, "-m", "scrape_assets.cli"]
+    resumed = subprocess.run(
+        [*command, "run", "shop", "--window", window, "--json"], env=env, capture_output=True, text=True, check=False
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    summary = json.loads(resumed.stdout)
+    assert summary["published"]["rows"] == len(dev.shop.truth())
+    verified = subprocess.run([*command, "verify", "--json"], env=env, capture_output=True, text=True, check=True)
+    assert json.loads(verified.stdout)["violations"] == []
 
 
 def test_a_run_that_died_with_its_server_does_not_hold_its_retailer_for_ever(dev: Dev) -> None:
