@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 import uuid
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -171,20 +172,18 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
     """The partitions are drained by this process; SIGTERM and Ctrl-C give back what is under way."""
     if not work:
         return Tally()
-    counts = {}
+    planned: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    mine = {(a.run.run_id, a.retailer.name) for a in work}
+    with postgres.transaction(pool) as tx:
+        for run_id in {run_id for run_id, _ in mine}:
+            for row in observe.partition_counts(tx, run_id):
+                if (run_id, row.retailer) in mine:
+                    planned[row.retailer] += row.planned
+                    ended[row.retailer] += row.planned - row.pending - row.retry_wait - row.leased
     with progress(quiet) as shown:
-        with postgres.transaction(pool) as tx:
-            counts = {row.retailer: row for row in observe.partition_counts(tx, work[0].run.run_id)}
-        bars = {
-            a.retailer.name: shown.add_task(
-                a.retailer.name,
-                total=counts[a.retailer.name].planned,
-                completed=counts[a.retailer.name].planned
-                - sum(getattr(counts[a.retailer.name], s) for s in ("pending", "retry_wait", "leased")),
-                note="",
-            )
-            for a in work
-        }
+        # One bar for a retailer, however many windows and datasets it is worked for.
+        bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
         retries: dict[str, int] = dict.fromkeys(bars, 0)
 
         def on_progress(retailer: str, outcome: str) -> None:

@@ -248,7 +248,8 @@ def _csv(names: list[str], delimiter: str) -> _Parse:
     def parse(text: str) -> _Values | None:
         if _is_comment(text):
             return None
-        cells = _split(text, delimiter)
+        # With one column there is nothing to divide: an address may hold any of the characters that do.
+        cells = _split(text, delimiter) if len(names) > 1 or '"' in text else [text]
         if len(cells) > len(names):
             raise ValueError(
                 f"the line has {len(cells)} cells and the header {len(names)}; quote a cell that holds {delimiter!r}"

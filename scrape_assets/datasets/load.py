@@ -210,6 +210,11 @@ def _check(
     if retailer.product.rows is not None and not retailer.key:
         said = "the key is missing; expected the fields that tell the rows of a page apart, as key: [sku]"
         problems.append(source.problem(("key",), said))
+    fields = retailer.product.fields
+    given = {*fields, *(("currency",) if "price" in fields else ())}
+    if fields and (lacking := [name for name in retailer.key if name not in given]):
+        said = f"{lacking[0]} is none of the declared fields; expected one of {', '.join(fields)}"
+        problems.append(source.problem(("key",), said))
     if len(set(retailer.key)) != len(retailer.key):
         problems.append(source.problem(("key",), "a field is named twice"))
     if reference := retailer.product.page_object:

@@ -6,6 +6,7 @@ edited file takes effect without a restart, and two datasets may each have a `he
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import traceback
@@ -71,7 +72,9 @@ def _run(folder: Path) -> ModuleType:
     try:
         # The user's own trusted code; compiled here, since the import system's bytecode cache misses a second
         # edit within one second.
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
+        # What it prints must not end up in a command's output.
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise DeclarationError(f"pages.py cannot be imported: {_said(error, file.parent)}") from error

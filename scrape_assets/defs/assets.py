@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import dagster as dg
 
@@ -31,6 +32,9 @@ COLLECT_POOL = "collect"
 
 REPORT_SECONDS = 10.0
 
+# With a parameter Dagster does not know its own result, and refuses an asset that has several checks.
+Materialized: TypeAlias = dg.MaterializeResult  # type: ignore[type-arg]
+
 
 def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
     """The pages of one retailer in one window, frozen."""
@@ -46,7 +50,7 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
         "under. Materializing it again adds nothing; a changed declaration is refused and takes effect with the next "
         "window.",
     )
-    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
+    def plan(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
         window, retailer = partitions.split(context)
         with store.open() as (_, pool), stopping_the_run():
             planned, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
@@ -74,7 +78,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
         description="What the retailer's pages say in this window: fetched, extracted and committed page by page, then "
         "judged by the declared rules. It resumes where it stopped: pages that ended are never fetched again.",
     )
-    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
+    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
         window, retailer = partitions.split(context)
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (where, pool), stopping_the_run():
@@ -113,7 +117,7 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="All retailers of the window together, as they were judged: the candidate for a version. "
         "It is rejected when one of them was, and then nothing is published.",
     )
-    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
+    def judge(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
         window = context.partition_key
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (_, pool), stopping_the_run():
@@ -143,7 +147,7 @@ def published_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         description="The version of this window that stands. Only an accepted candidate is published, whoever asks; "
         "otherwise this fails with the reasons and the last good version stays.",
     )
-    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> dg.MaterializeResult[None]:
+    def make_version(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
         window = context.partition_key
         with store.open() as (_, pool), stopping_the_run():
             published = publish.publish(pool, dataset, keys.run_id(dataset.dataset, window))

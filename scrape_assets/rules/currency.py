@@ -35,6 +35,9 @@ WITHOUT_DECIMALS = frozenset("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VU
 """ISO 4217 currencies with no minor unit: `1.299` of them can only be 1299."""
 # Codes that are also words in capitals: alone in a text they prove nothing.
 _WORDS = frozenset("ALL BAM COP CUP GEL LAK MOP PEN RON SOS TOP TRY".split())
+_WORD_AT_NUMBER = re.compile(
+    rf"[0-9][\s|]?({'|'.join(sorted(_WORDS))})(?!\w)|(?<!\w)({'|'.join(sorted(_WORDS - {'ALL', 'TOP'}))})[\s|]?[0-9]"
+)
 
 
 @cache
@@ -78,6 +81,15 @@ def signs_in(text: str) -> list[frozenset[str]]:
         elif sign in _SHARED_SIGNS:
             found.append(_SHARED_SIGNS[sign])
     return found
+
+
+def codes_at_numbers(text: str) -> list[str]:
+    """The codes among the words that stand right at a number: enough to contradict a declared currency.
+
+    >>> codes_at_numbers("199 RON"), codes_at_numbers("ALL for 12"), codes_at_numbers("TOP 19,99")
+    (['RON'], [], [])
+    """
+    return [after or before for after, before in _WORD_AT_NUMBER.findall(text)]
 
 
 def currency_code(text: str) -> str | None:

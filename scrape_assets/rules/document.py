@@ -18,6 +18,9 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MANY_TAGS = 20_000
 """From this many tags on the nesting is measured before a tree is built."""
 
+APART = "|"
+"""What keeps the texts of two elements from being read as one number, as a space between them would not."""
+
 MAX_DEPTH = 8_000
 """Tree building takes time quadratic in the nesting: a deeper page is refused, not parsed for minutes."""
 
@@ -25,6 +28,7 @@ _NUL_OR_SURROGATE = re.compile("[\0\ud800-\udfff]")
 _FOREIGN_RUN = re.compile(rb"[\x80-\xff]{4}")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)", re.IGNORECASE)
+_APART = re.compile(r"\s*\|[\s|]*")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _SINGLE_BYTE = ("cp125", "iso8859", "mac", "koi8", "cp866", "cp874", "ascii")
 _NOT_OF_THE_WEB = frozenset(("unicode-escape", "raw-unicode-escape", "punycode", "idna", "undefined", "utf-7"))
@@ -35,8 +39,9 @@ _UNNESTED = frozenset(
 )
 _INLINE = frozenset(
     "a abbr b bdi bdo big cite code data del dfn em font i ins kbd label mark q s samp small span strike strong"
-    " sub sup time tt u var wbr".split()
+    " sub sup time tt u var wbr -comment".split()
 )
+_COMMENT_TAG = "-comment"
 _UNSEEN = frozenset(("script", "style", "noscript", "template"))
 
 
@@ -197,27 +202,40 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def text_of(node: LexborNode, *, apart: bool = False) -> str:
+def text_of(node: LexborNode, *, joint: str = "") -> str:
     """The element's text with single spaces, as a reader sees it: scripts are left out, blocks stand apart.
 
-    With `apart`, every element boundary is a space: `19<sup>99</sup>` must never become 1999.
+    `joint` is what stands where an inline element begins or ends. Two digits are kept apart there in any case:
+    `19<sup>99</sup>` must never become 1999. With `APART` they are not even thousands of one number.
     """
     child = node.first_child
     if child is not None and child.next is None and child.is_text_node:
         return " ".join((child.text_content or "").split())
     parts: list[str] = []
+    boundary = False
     for item in node.traverse(include_text=True):
-        parent = item.parent
-        if item.is_text_node:
-            if parent is not None and parent.tag in _UNSEEN:
-                continue
-            before = item.prev
-            if before is not None and (apart or before.tag not in _INLINE):
+        if not item.is_text_node:
+            if item.tag not in _INLINE:
                 parts.append(" ")
-            parts.append(item.text_content or "")
-        elif apart or item.tag not in _INLINE:
-            parts.append(" ")
-    return " ".join("".join(parts).split())
+            boundary = boundary or item.tag != _COMMENT_TAG
+            continue
+        parent, before = item.parent, item.prev
+        if parent is not None and parent.tag in _UNSEEN:
+            continue
+        while before is not None and before.tag == _COMMENT_TAG:
+            before = before.prev
+        text = item.text_content or ""
+        if before is not None and not before.is_text_node:
+            boundary = True
+            if before.tag not in _INLINE:
+                parts.append(" ")
+        if boundary:
+            digits = parts and parts[-1][-1:].isdigit() and text[:1].isdigit()
+            parts.append(joint or (" " if digits else ""))
+        parts.append(text)
+        boundary = False
+    text = " ".join("".join(parts).split())
+    return _APART.sub(APART, text).strip(APART) if joint == APART else text
 
 
 def is_storable(text: str) -> bool:

@@ -11,7 +11,7 @@ from parsel import Selector
 from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules.currency import currency_code
-from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.document import APART, Document, text_of
 from scrape_assets.rules.keys import plain
 from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, iso_utc, priced
@@ -176,10 +176,17 @@ def _texts(document: Document, scope: LexborNode | None, spec: FieldRule) -> lis
     return [text for text in found if text]
 
 
+def _joint(spec: FieldRule) -> str:
+    """What stands between the texts of two elements. A pattern of the user's is written for spaces."""
+    if spec.kind not in ("money", "decimal", "int"):
+        return ""
+    return APART if spec.match is None else " "
+
+
 def _by_css(document: Document, scope: LexborNode | None, spec: FieldRule) -> list[str]:
     nodes = document.css(spec.css or "") if scope is None else scope.css(spec.css or "")
     if spec.attr is None and spec.kind != "url":
-        return [text_of(node, apart=spec.kind in ("money", "decimal", "int")) for node in nodes]
+        return [text_of(node, joint=_joint(spec)) for node in nodes]
     names = (spec.attr,) if spec.attr else _ADDRESS_ATTRIBUTES
     found: list[str] = []
     for node in nodes:
@@ -201,7 +208,6 @@ def _by_xpath(document: Document, scope: LexborNode | None, spec: FieldRule) -> 
             names = (spec.attr,) if spec.attr else _ADDRESS_ATTRIBUTES
             text = next((hit.attrib[name] for name in names if hit.attrib.get(name)), "")
         else:
-            joint = " " if spec.kind in ("money", "decimal", "int") else ""
-            text = joint.join(hit.xpath(".//text()[not(parent::script or parent::style)]").getall())
+            text = _joint(spec).join(hit.xpath(".//text()[not(parent::script or parent::style)]").getall())
         found.append(" ".join(text.split()))
     return found

@@ -10,10 +10,11 @@ from scrape_assets.rules import classify
 from scrape_assets.rules.classify import Finding
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.extract import extract
+from scrape_assets.rules.offers import NOT_FOR_SALE
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.row import Failed, Row
-from scrape_assets.rules.spec import ExtractRule
+from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
 
 __all__ = ["Judged", "Row", "judge"]
@@ -62,10 +63,23 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
     result = extract(document, response.url, rule, page_object)
     if isinstance(result, Failed):
         return _failed(result, document, response, rule)
-    if page.expect is None and page.fields and (found := classify.challenge_title(document)) is not None:
-        # A heading or a paragraph may well be found on a robot check: fields alone are no evidence.
+    if (found := _doubted(result, document, response, page)) is not None:
         return _from(found)
     return Judged(PageState.EXPECTED, None, "", result)
+
+
+def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page: PageRule) -> Finding | None:
+    """What the page is instead, where only texts were found on it and nothing was declared to be expected.
+
+    A heading or a paragraph may well be found on a robot check; a number that fits its field is not.
+    """
+    numbers = [name for name, spec in page.fields.items() if spec.kind in ("money", "decimal", "int")]
+    if page.expect is not None or not page.fields or any(name in row.values for row in rows for name in numbers):
+        return None
+    if page.rows is not None or any(row.values.get("availability") in NOT_FOR_SALE for row in rows):
+        return classify.challenge_title(document)
+    found = classify.unexpected(document, response)
+    return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found
 
 
 def _failed(failed: Failed, document: Document, response: Response, rule: ExtractRule) -> Judged:

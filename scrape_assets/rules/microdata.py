@@ -9,7 +9,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborNode
 
-from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.document import APART, Document, text_of
 
 MAX_PROPERTIES = 10_000
 """A page with more items or properties is a catalogue or an attack, not a product."""
@@ -76,4 +76,5 @@ def _value(element: LexborNode, attributes: dict[str, str | None], document: Doc
     if tag == "time" and attributes.get("datetime"):
         return attributes.get("datetime") or ""
     # Not in the standard, but what sites write: the value for machines beside the text for readers.
-    return attributes.get("content") or text_of(element)
+    is_price = "price" in (attributes.get("itemprop") or "").lower()
+    return attributes.get("content") or text_of(element, joint=APART if is_price else "")

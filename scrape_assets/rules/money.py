@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from scrape_assets.rules.currency import WITHOUT_DECIMALS, signs_in
+from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, signs_in
 
 DecimalSeparator = Literal[",", "."]
 MAX_TEXT = 200
@@ -28,15 +28,26 @@ _EURO_BETWEEN = re.compile(r"(?<![0-9.,])([0-9]{1,4})€([0-9]{2})(?![0-9.,])")
 # A space groups only in threes from the front: "1 099,00" is one number, "39 99" is two.
 _NUMBER = re.compile(
     r"[0-9]{1,3}(?:[ '][0-9]{3})+(?![0-9])(?:[.,][0-9]+)?(?![0-9'])"
-    r"|[.,]?[0-9]+(?:[.,'٫٬][0-9]+)*"
+    # A dot after a letter or a slash ends an abbreviation: "Rs.99" is 99.
+    r"|(?:(?<![^\W\d_])(?<!/)[.,])?[0-9]+(?:[.,'٫٬][0-9]+)*"
 )
 _STARTING = re.compile(
     r"(?<!\w)(?:from|starting at|starts at|as low as|up to|ab|bis|desde|hasta|a partir de|à partir de|dès|jusqu.à"
-    r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?!\w)",
+    r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?![^\W\d_])"
+    # A plus at the number or its sign, or a swung dash anywhere: "$349+", "1,000円～".
+    r"|[0-9€$£¥￥円元]\+|[~～〜]",
     re.IGNORECASE,
 )
 _INSTALMENT = re.compile(
-    r"(?:/|\bper|\bpro|\bpar|\bal|\bpor)\s*(?:mo|month|mth|monat|mes|mois|mese|mnd|miesiąc|měsíc|year|yr|jahr|año|an)\b|monthly|monatlich",
+    r"(?:/|\bper|\bpro|\bpar|\bal|\bpor)[\s|]*"
+    r"(?:mo|month|mth|monat|mes|mois|mese|mnd|miesiąc|měsíc|year|yr|jahr|año|an|week|wk|woche|semaine|semana)\b"
+    r"|\b(?:a|an|each|every|im|je|jeden|au|al|em|cada|chaque)[\s|]+"
+    r"(?:mo|month|mth|monat|mois|mes|mês|mese|year|yr|jahr|year|année|año|week|woche|semaine|semana)\b"
+    r"|monthly|monatlich|mensuel|mensual|weekly|wöchentlich",
+    re.IGNORECASE,
+)
+_MAGNITUDE = re.compile(
+    r"[0-9][\s|]*(?:mio|mln|mill?ion(?:en|es|s|i)?|mrd|mld|bn|billion(?:en|s)?|tsd|thousand|tys|lakhs?|lacs?|crores?)(?!\w)",
     re.IGNORECASE,
 )
 
@@ -71,7 +82,8 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
     shown = repr(text.strip())
     found = signs_in(folded)
     if currency is not None:
-        if any(currency not in possible for possible in found):
+        stated = found or [frozenset((code,)) for code in codes_at_numbers(folded)]
+        if any(currency not in possible for possible in stated):
             return Refusal(f"ambiguous price {shown}: another currency than {currency}", True)
     elif found and (common := frozenset.intersection(*found)):
         currency = next(iter(common)) if len(common) == 1 else None
@@ -81,6 +93,8 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
         return Refusal(f"ambiguous price {shown}: a bound of a range, not a price", True)
     if _INSTALMENT.search(folded):
         return Refusal(f"ambiguous price {shown}: an instalment, not a price", True)
+    if _MAGNITUDE.search(folded):
+        return Refusal(f"ambiguous price {shown}: a rounded number of thousands or millions", True)
     number = _one_number(folded, shown, "price", decimal, currency)
     if isinstance(number, Refusal):
         return number
@@ -130,7 +144,7 @@ def _one_number(
     for match in _NUMBER.finditer(folded):
         token = match.group()
         before, after = folded[: match.start()], folded[match.end() :]
-        if after.lstrip()[:1] == "%":
+        if after.lstrip(" |")[:1] == "%":
             continue
         if _is_glued(before, after):
             return Refusal(f"ambiguous {what} {shown}: {token!r} is part of a word", True)
@@ -155,6 +169,9 @@ def _one_number(
 def _is_glued(before: str, after: str) -> bool:
     """Whether the number touches letters that are no currency: `A4`, `15GB`, `2.5M`, `10K`."""
     left = re.search(r"[^\W\d_]+\.?\$?$", before)
+    if left is not None and re.fullmatch(r"[A-Z]{3}\.", left.group()):
+        # A code is no abbreviation: "EUR.99" may be 99 cents.
+        return True
     right = re.match(r"[^\W\d_]+", after)
     return any(touch is not None and not signs_in(touch.group()) for touch in (left, right))
 

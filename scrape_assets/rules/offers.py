@@ -73,6 +73,17 @@ def _text(item: Any) -> str:
     return " ".join((html.unescape(item) if isinstance(item, str) and "&" in item else str(item)).split())
 
 
+def amounts(value: Any) -> list[str | Decimal]:
+    """The distinct amounts in a value: numbers of the data as they are, everything else as text."""
+    found: list[str | Decimal] = []
+    for item in value if isinstance(value, list) else [value]:
+        text = _text(item)
+        is_number = isinstance(item, (int, float)) and not isinstance(item, bool)
+        if text and text not in map(str, found):
+            found.append(Decimal(text) if is_number else text)
+    return found
+
+
 def first_text(value: Any) -> str | None:
     """The first text in a value."""
     return next(iter(texts(value)), None)
@@ -110,8 +121,13 @@ def iso_utc(text: str) -> str | None:
         return None
 
 
-def priced(text: str, page: PageRule, currency: str | None) -> Money | Refusal:
-    """The amount in machine-readable text: as it stands, else with the separator that the declaration names."""
+def priced(text: str | Decimal, page: PageRule, currency: str | None) -> Money | Refusal:
+    """The amount in machine-readable text: as it stands, else with the separator that the declaration names.
+
+    A number of the data has one reading, whatever the separators of the page's texts are.
+    """
+    if isinstance(text, Decimal):
+        return parse_money(plain(text), decimal=".", currency=currency)
     money = parse_money(text, currency=currency)
     if isinstance(money, Refusal) and money.ambiguous and page.decimal:
         return parse_money(text, decimal=page.decimal, currency=currency)
@@ -214,16 +230,23 @@ def _put_identity(facts: _Facts, node: Node, offer: Node, path: str, document: D
 
 
 def _put_rating(facts: _Facts, rating: Node) -> None:
-    score = parse_number(first_text(rating.get("ratingValue")) or "")
-    best = parse_number(first_text(rating.get("bestRating")) or "5")
+    score = _number(rating.get("ratingValue"))
+    best = _number(rating.get("bestRating") or 5)
     if isinstance(score, Decimal) and isinstance(best, Decimal) and 0 < score <= best:
         # Stated out of five, whatever the site's own scale.
         scaled = score if best == 5 else (score * 5 / best).quantize(Decimal("0.01"))
         facts.put("rating", plain(scaled), "aggregateRating.ratingValue")
     for key in ("reviewCount", "ratingCount"):
-        count = parse_number(first_text(rating.get(key)) or "", whole=True)
+        count = _number(rating.get(key), whole=True)
         if isinstance(count, Decimal) and count >= 0:
             facts.put("review_count", int(count), f"aggregateRating.{key}")
+
+
+def _number(value: Any, *, whole: bool = False) -> Decimal | Refusal:
+    stated = next(iter(amounts(value)), "")
+    if isinstance(stated, Decimal):
+        return parse_number(plain(stated), decimal=".", whole=whole)
+    return parse_number(stated, whole=whole)
 
 
 def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page: PageRule) -> Refusal | None:
@@ -241,7 +264,7 @@ def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page
     if money.amount == 0:
         return Refusal(f"price is zero in {candidate.source}", facts.values.get("availability") not in NOT_FOR_SALE)
     if money.currency is None:
-        return Refusal(f"ambiguous price {text!r}: no currency is stated; declare money", True)
+        return Refusal(f"ambiguous price {str(text)!r}: no currency is stated; declare money", True)
     facts.put("price", plain(money.amount), f"{path}.{where}")
     if any(currency_code(code) for code in stated):
         facts.put("currency", money.currency, f"{path}.priceCurrency")
@@ -251,27 +274,28 @@ def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page
     return None
 
 
-def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node]) -> tuple[str, str] | Refusal:
-    """The one price text of the offer and the property that holds it."""
-    prices, where = texts(offer.get("price")), "price"
+def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node]) -> tuple[str | Decimal, str] | Refusal:
+    """The one price of the offer and the property that holds it."""
+    prices, where = amounts(offer.get("price")), "price"
     if not prices:
         plain_ones = [spec for spec in specifications if _role(spec) == "price"]
-        prices, where = [text for spec in plain_ones for text in texts(spec.get("price"))], "priceSpecification.price"
-    if not prices and (low := first_text(offer.get("lowPrice"))):
+        prices, where = [text for spec in plain_ones for text in amounts(spec.get("price"))], "priceSpecification.price"
+    if not prices and (lowest := amounts(offer.get("lowPrice"))):
+        low = str(lowest[0])
         high = first_text(offer.get("highPrice"))
-        if low != high and first_text(offer.get("offerCount")) != "1":
+        if low != high and (high or first_text(offer.get("offerCount")) != "1"):
             return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
-        prices, where = [low], "lowPrice"
+        prices, where = lowest[:1], "lowPrice"
     if not prices:
         return Refusal(f"price missing in {candidate.source}")
-    if len(set(prices)) > 1:
-        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(prices[:3])}", True)
+    if len(set(map(str, prices))) > 1:
+        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(map(str, prices[:3]))}", True)
     return prices[0], where
 
 
 def _put_other_price(facts: _Facts, spec: Node, path: str, page: PageRule, money: Money) -> None:
     """Writes what the specification states beside the price: a list price, or a price per unit."""
-    other = priced(first_text(spec.get("price")) or "", page, money.currency)
+    other = priced(next(iter(amounts(spec.get("price"))), ""), page, money.currency)
     if isinstance(other, Refusal):
         return
     role = _role(spec)

@@ -12,7 +12,7 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser
 
 from scrape_assets.rules.currency import currency_code
-from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.document import APART, Document, text_of
 from scrape_assets.rules.fields import PRODUCT_OFFER
 from scrape_assets.rules.keys import plain
 from scrape_assets.rules.money import Refusal
@@ -38,9 +38,13 @@ class PageView:
         """The parsed page (selectolax)."""
         return self.document.tree
 
-    def css(self, selector: str) -> list[str]:
-        """The texts of the elements that the CSS selector finds."""
-        return [text_of(node) for node in self.document.css(selector)]
+    def css(self, selector: str, *, apart: bool = False) -> list[str]:
+        """The texts of the elements that the CSS selector finds.
+
+        With `apart`, what stands in different elements is divided by `|`, as a price needs: `19<sup>99</sup>` is
+        then `19|99`, which is refused as a price instead of being read as another one.
+        """
+        return [text_of(node, joint=APART if apart else "") for node in self.document.css(selector)]
 
     def xpath(self, expression: str) -> list[str]:
         """What the XPath expression finds, as text."""

@@ -29,9 +29,10 @@ def zero_config(document: Document, requested_url: str, rule: ExtractRule) -> tu
     """
     blocks = json_ld(document)
     refused: Refusal | None = None
+    unpriced: list[Candidate] = []
     readers: tuple[Callable[[], list[Row] | Refusal | None], ...] = (
-        lambda: _from(candidates(blocks.blocks, "json-ld"), document, requested_url, rule),
-        lambda: _from(candidates(microdata(document), "microdata"), document, requested_url, rule),
+        lambda: _from(candidates(blocks.blocks, "json-ld"), document, requested_url, rule, unpriced),
+        lambda: _from(candidates(microdata(document), "microdata"), document, requested_url, rule, unpriced),
         lambda: from_open_graph(document, rule.page),
     )
     for read in readers:
@@ -63,21 +64,31 @@ def _all_checked(rows: Iterable[Row], required: tuple[str, ...]) -> tuple[Row, .
 
 
 def _from(
-    found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule
+    found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule, unpriced: list[Candidate]
 ) -> list[Row] | Refusal | None:
-    """The rows of the candidate that the page is about; None when there is no candidate."""
+    """The rows of the candidate that the page is about; None when there is no candidate.
+
+    `unpriced` are the page's own products in stronger kinds of data, to which those that name no price are added:
+    a price found elsewhere on the page must be theirs.
+    """
     if not found:
         return None
-    selling = [one for one in found if one.node.get("offers") or one.node.get("hasVariant")]
-    if not selling:
-        return Refusal(f"price missing: {found[0].source} has no offers")
-    chosen = _of_this_page(selling, document, requested_url) if len(selling) > 1 else selling
+    meant = _of_this_page(found, document, requested_url) if len(found) > 1 else found
+    chosen = [one for one in meant if one.node.get("offers") or one.node.get("hasVariant")]
+    if not chosen:
+        unpriced += meant
+        return Refusal(f"price missing: {meant[0].source} has no offers")
+    for other in [*unpriced, *(one for one in meant if one not in chosen)]:
+        if not any(_same_thing(other, one) for one in chosen):
+            return _ambiguous_product([other, *chosen])
     outcomes = [rows_of(one, document, rule.page) for one in chosen]
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
+            unpriced += chosen
             return outcome if len(chosen) == 1 else _ambiguous_product(chosen)
     rows = [row for outcome in outcomes if isinstance(outcome, list) for row in outcome]
     if not rows:
+        unpriced += chosen
         return Refusal(f"price missing: {chosen[0].source} has offers that say nothing")
     if len(chosen) > 1 and len({_shown(row, ("name", "price", "currency")) for row in rows}) > 1:
         return _ambiguous_product(chosen)
@@ -87,6 +98,15 @@ def _from(
 def _ambiguous_product(chosen: list[Candidate]) -> Refusal:
     names = ", ".join(repr((first_text(one.node.get("name")) or "?")[:40]) for one in chosen[:3])
     return Refusal(f"ambiguous product: {len(chosen)} on the page and none alone matches its address ({names})", True)
+
+
+def _same_thing(one: Candidate, other: Candidate) -> bool:
+    """Whether two candidates may be one product: by a number, or by a name that is the other's or a part of it."""
+    for key in _CODE_KEYS:
+        if set(texts(one.node.get(key))) & set(texts(other.node.get(key))):
+            return True
+    names, others = ([name.casefold() for name in texts(each.node.get("name"))] for each in (one, other))
+    return not names or not others or any(a in b or b in a for a in names for b in others)
 
 
 def _shown(row: Row, names: Iterable[str]) -> tuple[str, ...]:

@@ -294,16 +294,20 @@ class ExtractorPool:
                 )
             )
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self._broken = ExtractorUnavailable(
-                f"extraction processes do not start: the last one {_end(code)} before it was ready; "
-                "its own message is on stderr"
-            )
-            for page in self._waiting:
-                if not page.answer.done():
-                    page.answer.set_exception(self._broken)
-            self._waiting.clear()
+            self._give_up(f"the last one {_end(code)} before it was ready; its own message is on stderr")
         elif not self._closing:
-            await self._spawn()
+            try:
+                await self._spawn()
+            except OSError as error:
+                self._give_up(f"{type(error).__name__}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        """No further page will be read; whoever waits for one, or asks later, is told why."""
+        self._broken = ExtractorUnavailable(f"extraction processes do not start: {reason}")
+        for page in self._waiting:
+            if not page.answer.done():
+                page.answer.set_exception(self._broken)
+        self._waiting.clear()
 
     async def _watch(self) -> None:
         """Ends children that hang, in their page or in their start."""

@@ -232,7 +232,10 @@ class _Fetch:
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         body = await self._body(answer, headers)
         if isinstance(body, FetchFailure):
-            return FetchFailure(body.failure_class, body.reason, answer.status_code, self.url)
+            if answer.is_success:
+                return FetchFailure(body.failure_class, body.reason, answer.status_code, self.url)
+            # What the status says, "gone" or "later", holds without the words that came with it.
+            body = b""
         return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain))
 
     async def _body(self, answer: httpx.Response, headers: Mapping[str, str]) -> bytes | FetchFailure:

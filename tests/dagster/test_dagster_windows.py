@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from itertools import islice
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -67,11 +66,19 @@ def assert_same(rule: WindowRule, start: datetime, end: datetime) -> None:
     theirs = dagsters(rule)
     keys = windows.keys_between(rule, start, end)
     assert keys == list(theirs.get_partition_keys_in_time_window(TimeWindow(start, end)))
-    for key in islice(keys, 0, None, max(1, len(keys) // 15)):
-        window = theirs.time_window_for_partition_key(key)
-        assert windows.bounds(rule, key) == (window.start.astimezone(UTC), window.end.astimezone(UTC))
-        assert windows.key_at(rule, window.start) == key
-        assert windows.key_at(rule, window.end.astimezone(UTC) - timedelta(microseconds=1)) == key
+    contradictions = 0
+    for number in range(1, len(keys) - 1, max(1, len(keys) // 15)):
+        begin, end = windows.bounds(rule, keys[number])
+        assert windows.key_at(rule, begin) == keys[number]
+        assert windows.key_at(rule, end - timedelta(microseconds=1)) == keys[number]
+        assert windows.bounds(rule, keys[number + 1])[0] == end
+        before, window, after = (theirs.time_window_for_partition_key(key) for key in keys[number - 1 : number + 2])
+        if before.end == window.start and window.end == after.start:
+            assert (begin, end) == (window.start.astimezone(UTC), window.end.astimezone(UTC))
+        else:
+            contradictions += 1
+    # Around a switch Dagster gives some crons two windows for one period: there it cannot be followed.
+    assert contradictions <= 2
 
 
 @pytest.mark.parametrize("at", DAYS)

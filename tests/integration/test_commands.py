@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +92,23 @@ def test_a_worker_collects_a_planned_window_and_publish_and_deliver_follow(
         "leased": 0,
     }
     assert today() in command("status", "prices").out
+
+
+def test_a_worker_collects_all_that_is_planned_of_several_datasets_and_windows(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    now = datetime.now(UTC)
+    prices = make.dataset(tmp_path, {"north": (shop.url, ["/p/n1", "/p/n2"])})
+    plan.plan(pool, prices, f"{now - timedelta(days=1):%Y-%m-%d}", now=now)
+    both = make.dataset(tmp_path, {"north": (shop.url, ["/p/n1"]), "south": (shop.url, ["/p/s1"])})
+    plan.plan(pool, both, today(), now=now)
+    plan.plan(pool, make.dataset(tmp_path, {"east": (shop.url, ["/p/e1"])}, name="jobs"), today(), now=now)
+    worked = command("worker")
+    assert worked.code == 0, worked.err
+    assert "no open work left" in command("worker").err
+    with pool.connection() as connection:
+        rows = connection.execute("select run_id, retailer, state from scrape.tasks order by 1, 2").fetchall()
+    assert [row.state for row in rows] == ["committed"] * 5
 
 
 def test_failed_lists_what_was_not_obtained_with_the_reason(

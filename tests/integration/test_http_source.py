@@ -163,6 +163,21 @@ def failure(answers: Mapping[str, Answer] | None = None, path: str = "/", **opti
 # What is read
 
 
+@pytest.mark.parametrize("status", ["404 Not Found", "410 Gone", "429 Too Many Requests", "403 Forbidden"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda status: reply(PAGE, status, Content_Encoding="br", Retry_After="7"),
+        lambda status: reply(PAGE, status, Content_Encoding="gzip", Retry_After="7"),
+        lambda status: reply(PAGE * 100, status, Retry_After="7"),
+        lambda status: closing(reply(PAGE, status, Content_Length="999999", Retry_After="7")),
+    ],
+)
+def test_a_status_counts_whatever_came_of_its_body(status: str, wrong: Callable[[str], Answer]) -> None:
+    found = page({"/": wrong(status)}, max_body_bytes=100_000)
+    assert (found.status, found.body, found.headers["retry-after"]) == (int(status[:3]), b"", "7")
+
+
 def test_a_page_comes_back_whole_with_its_headers_in_lower_case() -> None:
     found = page({"/": reply(X_One="1", ETag='"abc"')})
     assert (found.status, found.body, found.redirects) == (200, PAGE, ())

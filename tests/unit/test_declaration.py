@@ -189,6 +189,7 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("[sku, seller]", "[sku, selller]", f"{R}:4: key.1: schema product_offer has no field 'selller'; did you mean 'seller'?"),
         ("[sku, seller]", "sku", f"{R}:4: key: 'sku' is not possible; expected a list, as [a, b]"),
         ("key: [sku, seller]", "", f"{R}:1: key: the key is missing; expected the fields that tell the rows of a page apart, as key: [sku]"),
+        ("[sku, seller]", "[gtin]", f"{R}:4: key: gtin is none of the declared fields; expected one of name, sku, price, list_price"),
         ("[sku, seller]", "[sku, sku]", f"{R}:4: key: a field is named twice"),
         ("bookshop.csv", "bokshop.csv", f"{R}:3: urls.file: inventory 'bokshop.csv' is not in datasets/prices/retailers or datasets/prices; did you mean 'bookshop.csv'?"),
         ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls.sitemap: unknown key 'sitemap'; expected file"),
@@ -230,6 +231,12 @@ def test_a_page_object_that_cannot_be_had_gives_one_clear_line(
     files = {"pages_dot_py": pages, "helpers_dot_py": "PRICE = 7\n", "retailers__bookshop_dot_yaml": PAGE_OBJECT % name}
     (line,) = said(tmp_path, **files)
     assert line.startswith(f"{R}:3: product.page_object: {problem}")
+
+
+def test_what_pages_py_prints_is_no_output_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pages.py").write_text("print('hello')\ndef detail(page):\n    return []\n")
+    page_objects.load(tmp_path, "pages.py:detail")
+    assert tuple(capsys.readouterr()) == ("", "hello\n")
 
 
 def test_a_page_object_is_loaded_with_the_modules_beside_it_and_afresh(tmp_path: Path) -> None:

@@ -52,6 +52,11 @@ def test_a_csv_may_use_the_separators_that_spreadsheets_use(tmp_path: Path, deli
     assert [(line.entity, line.url) for line in lines(path)] == [("s1", "https://shop.example/1")]
 
 
+def test_a_csv_of_addresses_alone_takes_them_with_any_separator_in_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'url\nhttps://shop.example/cup,123.html\n"https://shop.example/2?a=1,2;3"\n')
+    assert [line.url for line in lines(path)] == ["https://shop.example/cup,123.html", "https://shop.example/2?a=1,2;3"]
+
+
 def test_a_csv_without_a_header_and_a_text_file_are_one_url_a_line(tmp_path: Path) -> None:
     content = "# pages\n\nhttps://shop.example/1\n  https://shop.example/2  \n"
     for name in ("a.txt", "a.csv", "a.list"):

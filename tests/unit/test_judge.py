@@ -110,6 +110,28 @@ def test_fields_found_on_a_robot_check_are_no_evidence() -> None:
     assert judged(CHALLENGE + "<h1>One more step</h1>", page).failure_class is FailureClass.CHALLENGE
 
 
+@pytest.mark.parametrize("title", ["Security Check Valve DN50", "Un momento de paz", "Access Denied (DVD)", "Captcha"])
+def test_a_title_makes_no_robot_check_of_a_page_with_a_price(title: str) -> None:
+    page = PageRule(fields={"name": FieldRule(css="h1"), "price": FieldRule(css="b", money="EUR")})
+    result = judged(f"<title>{title}</title><h1>{title}</h1><b>19,99 €</b>", page)
+    assert (result.page_state, result.failure_class) == (PageState.EXPECTED, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        ("<title>Before you continue</title><h1>Cookies</h1><button>I agree</button>", PageState.CONSENT),
+        ("<title>Log in</title><h1>Log in</h1><form><input name=u><input type=password></form>", PageState.LOGIN),
+        ("<title>Page not found</title><h1>Oops</h1>", PageState.SOFT_404),
+        ("<h1>An article</h1><p>About login forms and cookies.</p>", PageState.EXPECTED),
+    ],
+)
+def test_a_heading_found_on_another_page_is_no_row(body: str, state: PageState) -> None:
+    page = PageRule(fields={"title": FieldRule(css="h1")})
+    raw = Response(URL, URL, 200, {"content-type": "text/html"}, body.encode(), ())
+    assert judge(raw, ExtractRule(retailer="shop", page=page, schema_name="articles")).page_state is state
+
+
 def test_declared_fields_that_find_nothing_are_a_failed_extraction() -> None:
     page = PageRule(fields={"name": FieldRule(css="h1")})
     result = judged("<p>Some other page, with enough words to read.</p>", page)

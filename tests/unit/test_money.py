@@ -29,6 +29,14 @@ SURE = [
     ("0.350 €", "0.350", "EUR"),
     ("500 руб.", "500", "RUB"),
     ("Fr. 39.90", "39.90", "CHF"),
+    ("Rs.99", "99", None),
+    ("Rs.1,234.50", "1234.50", None),
+    ("kr.99", "99", None),
+    ("Fr.50", "50", "CHF"),
+    ("S/.99", "99", None),
+    ("$.99", "0.99", None),
+    ("15|%|59,90 EUR", "59.90", "EUR"),
+    ("19,99 € + Versand", "19.99", "EUR"),
 ]
 
 
@@ -50,6 +58,22 @@ REFUSED = [
     "from $349",
     "ab 19,99 €",
     "fr. 99 kr",
+    "fr.99 kr",
+    "EUR.99",
+    "$349+",
+    "349 €+",
+    "1,000円～",
+    "~ 20 €",
+    "$25 a month",
+    "25 € im Monat",
+    "25 € je Woche",
+    "9,99 €|/|mes",
+    "3,5 Mio. €",
+    "$1.2 million",
+    "2 lakh ₹",
+    "19|99",
+    "19|500 DT",
+    "1|799 €",
     "iPhone 15 Pro $999",
     "4 options from $439.34",
     "19,99²",
@@ -103,6 +127,17 @@ def test_the_declared_currency_must_fit_the_sign_in_the_text() -> None:
     assert parse_money("$12", currency="CAD") == Money(Decimal(12), "CAD")
     assert isinstance(parse_money("$12", currency="EUR"), Refusal)
     assert isinstance(parse_money("12 GBP", currency="EUR"), Refusal)
+
+
+@pytest.mark.parametrize("text", ["199 RON", "1.499,00 TRY", "50 GEL", "30|PEN", "900 ALL", "TRY 1.499,00", "PEN50"])
+def test_a_code_that_is_also_a_word_contradicts_a_declared_currency_at_its_number(text: str) -> None:
+    assert isinstance(parse_money(text, decimal=",", currency="EUR"), Refusal)
+
+
+def test_a_word_that_is_also_a_code_does_not_contradict_elsewhere() -> None:
+    assert parse_money("TOP 19,99", currency="EUR") == Money(Decimal("19.99"), "EUR")
+    assert parse_money("199 RON", currency="RON") == Money(Decimal(199), "RON")
+    assert parse_money("TRY IT 19,99 €", currency="EUR") == Money(Decimal("19.99"), "EUR")
 
 
 @pytest.mark.parametrize("sign", ["$", "kr", "¥"])
