@@ -77,9 +77,7 @@ def _serve(port: int, *, json: bool) -> None:
         else:
             for name, url in shop.sites.items():
                 out.print(f"{name:12} {url}", highlight=False)
-            out.print(
-                f"{'bookshop':12} {shop.url}/books/  (declare it yourself: `scrape-assets init`)", highlight=False
-            )
+            out.print(f"{'bookshop':12} {shop.url}/books/  for a declaration of your own", highlight=False)
             say("Ctrl-C stops it")
         stopped = signal.sigwait({signal.SIGINT, signal.SIGTERM}) if _block() else None
         say(f"stopped by {signal.Signals(stopped).name}" if stopped else "stopped")

@@ -212,7 +212,8 @@ def _check(
         problems.append(source.problem(("key",), said))
     fields = retailer.product.fields
     given = {*fields, *(("currency",) if "price" in fields else ())}
-    if fields and (lacking := [name for name in retailer.key if name not in given]):
+    known = columns or retailer.key
+    if fields and (lacking := [name for name in retailer.key if name in known and name not in given]):
         said = f"{lacking[0]} is none of the declared fields; expected one of {', '.join(fields)}"
         problems.append(source.problem(("key",), said))
     if len(set(retailer.key)) != len(retailer.key):

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
@@ -80,12 +80,14 @@ class Tally:
     seconds: float = 0.0
 
 
-class Held(NamedTuple):
-    """A lease of mine: its partition, the work on it, and who waits for room."""
+@dataclass(slots=True)
+class Held:
+    """A lease of mine: its partition, the work on it, who waits for room, and since when it surely runs."""
 
     assignment: Assignment
     task: asyncio.Task[None]
     room: asyncio.Event
+    confirmed: float
 
 
 class Worker:
@@ -165,13 +167,14 @@ class Worker:
             for origin in assignment.origins:
                 if free <= 0 or origin in self._paused:
                     continue
+                asked = time.monotonic()
                 claims = await self._patiently(self._claim, assignment, origin, free)
                 free -= len(claims)
                 for claim in claims:
                     fetching.add(claim.lease)
                     work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
                     work.add_done_callback(self._raise_failure)
-                    self._held[claim.lease] = Held(assignment, work, room)
+                    self._held[claim.lease] = Held(assignment, work, room, asked)
                     latest_start = max(latest_start or 0.0, claim.start_in_seconds)
             if latest_start is not None:
                 wait = latest_start - CLAIM_AHEAD_SECONDS / 2
@@ -208,7 +211,8 @@ class Worker:
             if origin in self._paused:
                 self._release(assignment, claim, origin, "its origin is paused")
                 return
-            if not self._still_leased(assignment, claim, received):
+            if not self._still_leased(claim.lease):
+                self._release(assignment, claim, origin, "its lease may have run out before its turn")
                 return
             answer = await self._source.fetch(
                 claim.url,
@@ -241,12 +245,10 @@ class Worker:
             fetching.discard(claim.lease)
             room.set()
 
-    def _still_leased(self, assignment: Assignment, claim: Claim, received: float) -> bool:
-        """A lease that surely ran out while the task waited here is not worth a request."""
-        if claim.lease in self._held and time.monotonic() - received < assignment.dataset.lease.deadline_seconds:
-            return True
-        self._let_go(claim.lease)
-        return False
+    def _still_leased(self, lease: Lease) -> bool:
+        """Whether the lease surely runs still; a process that was stopped meanwhile finds that it may not."""
+        held = self._held.get(lease)
+        return held is not None and time.monotonic() - held.confirmed < held.assignment.dataset.lease.lease_seconds
 
     def _let_go(self, lease: Lease) -> Held | None:
         """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
@@ -296,10 +298,14 @@ class Worker:
             if not mine:
                 continue
             with suppress(StoreUnreachable):
+                asked = time.monotonic()
                 kept = await asyncio.to_thread(self._heartbeat, mine, shortest)
-                for lost in [lease for lease in mine if lease.task_key not in kept]:
-                    if held := self._let_go(lost):
-                        held.task.cancel()
+                for one in mine:
+                    if one.attempt_id not in kept:
+                        if lost := self._let_go(one):
+                            lost.task.cancel()
+                    elif held := self._held.get(one):
+                        held.confirmed = asked
 
     async def _look_after(self) -> None:
         """Expired leases of anybody are reaped; pauses that others saw are seen here."""
@@ -392,7 +398,7 @@ def conclude(
         attempt=claim.attempt_count,
         policy=assignment.dataset.retry.policy,
         max_attempts=claim.max_attempts,
-        previous=FailureClass(claim.last_failure_class) if claim.last_failure_class else None,
+        earlier=frozenset(FailureClass(name) for name in claim.earlier_failures),
         rate_limited_before=claim.rate_limited_count,
         retry_after_seconds=wait,
         jitter=jitter,

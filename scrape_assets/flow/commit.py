@@ -87,7 +87,7 @@ class Committer:
             batch = list(items)
             passed = await asyncio.to_thread(self._make_durable, batch)
             for item in batch:
-                self._on_closed(item, item.result.lease.task_key in passed)
+                self._on_closed(item, item.result.lease.attempt_id in passed)
 
     def _make_durable(self, items: list[Item]) -> set[UUID]:
         try:
@@ -103,7 +103,8 @@ class Committer:
         """The bodies are appended to their segments and synced; returns where each lies."""
         places: dict[str, dict[str, Any]] = {}
         touched: set[SegmentWriter] = set()
-        for item in items:
+        # Committed ones first: of the same bytes those are the ones that are kept longer.
+        for item in sorted(items, key=lambda item: item.result.outcome != Outcome.COMMITTED):
             result = item.result
             if result.body is None:
                 continue
@@ -149,26 +150,20 @@ class Committer:
         results = [item.result for item in items]
         give_up = time.monotonic() + PATIENCE_SECONDS
         pause = 0.05
+        repeated = False
         while True:
             try:
                 with postgres.transaction(self._pool) as tx:
-                    return store.finish(tx, items[0].run_id, items[0].collection_window, results, places)
+                    passed = store.finish(tx, items[0].run_id, items[0].collection_window, results, places)
+                    # An earlier COMMIT may have been done although its answer was lost: the attempts tell. They are
+                    # asked last, when the fence has waited for whatever of it was still under way.
+                    return passed | store.closed(tx, results) if repeated else passed
             except StoreUnreachable:
                 if time.monotonic() > give_up:
                     raise
+                repeated = True
                 time.sleep(pause)
                 pause = min(2.0, pause * 2)
-            # COMMIT may have been done although its answer was lost: the attempts tell.
-            if done := self._closed(results):
-                items = [item for item in items if item.result.lease.task_key not in done]
-                return done | (self._finish_whole(items, places) if items else set())
-
-    def _closed(self, results: Sequence[Result]) -> set[UUID]:
-        try:
-            with postgres.transaction(self._pool) as tx:
-                return store.closed(tx, results)
-        except StoreUnreachable:
-            return set()
 
 
 def _unstorable(item: Item, why: str) -> Item:

@@ -34,7 +34,7 @@ _NUMBER = re.compile(
 _STARTING = re.compile(
     r"(?<!\w)(?:from|starting at|starts at|as low as|up to|ab|bis|desde|hasta|a partir de|à partir de|dès|jusqu.à"
     r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?![^\W\d_])"
-    # A plus at the number or its sign, or a swung dash anywhere: "$349+", "1,000円～".
+    # A plus at the number or its sign, or a swung dash anywhere: "$349+", "~20".
     r"|[0-9€$£¥￥円元]\+|[~～〜]",
     re.IGNORECASE,
 )
@@ -49,6 +49,12 @@ _INSTALMENT = re.compile(
 _MAGNITUDE = re.compile(
     r"[0-9][\s|]*(?:mio|mln|mill?ion(?:en|es|s|i)?|mrd|mld|bn|billion(?:en|s)?|tsd|thousand|tys|lakhs?|lacs?|crores?)(?!\w)",
     re.IGNORECASE,
+)
+
+_NOT_A_PRICE = (
+    (_STARTING, "a bound of a range"),
+    (_INSTALMENT, "an instalment"),
+    (_MAGNITUDE, "a rounded number of thousands or millions"),
 )
 
 
@@ -89,12 +95,9 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
         currency = next(iter(common)) if len(common) == 1 else None
     elif found:
         return Refusal(f"ambiguous price {shown}: more than one currency", True)
-    if _STARTING.search(folded):
-        return Refusal(f"ambiguous price {shown}: a bound of a range, not a price", True)
-    if _INSTALMENT.search(folded):
-        return Refusal(f"ambiguous price {shown}: an instalment, not a price", True)
-    if _MAGNITUDE.search(folded):
-        return Refusal(f"ambiguous price {shown}: a rounded number of thousands or millions", True)
+    for sign, what in _NOT_A_PRICE:
+        if sign.search(folded):
+            return Refusal(f"ambiguous price {shown}: {what}, not a price", True)
     number = _one_number(folded, shown, "price", decimal, currency)
     if isinstance(number, Refusal):
         return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -84,7 +85,7 @@ def decide(
     attempt: int,
     policy: RetryPolicy,
     max_attempts: int,
-    previous: FailureClass | None,
+    earlier: AbstractSet[FailureClass],
     rate_limited_before: int,
     retry_after_seconds: float | None,
     jitter: float,
@@ -92,7 +93,7 @@ def decide(
 ) -> Decision:
     """What follows from a failed attempt.
 
-    `attempt` is the task's attempt count with this one included, `previous` the class of its last failure,
+    `attempt` is the task's attempt count with this one included, `earlier` the classes of its failures before,
     `rate_limited_before` how many 429s were refunded already.
     """
     quarantine = Decision(TaskState.QUARANTINED, Outcome.QUARANTINED, failure)
@@ -117,7 +118,7 @@ def decide(
             retry = True
         case FailureClass.ACCESS_REFUSED | FailureClass.EXTRACTOR_CRASHED:
             # A first one may be chance, the second on the same task is a fact; a 401 says it at once.
-            retry = previous != failure and http_status != HTTPStatus.UNAUTHORIZED
+            retry = failure not in earlier and http_status != HTTPStatus.UNAUTHORIZED
         case (
             FailureClass.LOGIN
             | FailureClass.CHALLENGE

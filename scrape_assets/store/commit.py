@@ -74,18 +74,18 @@ def finish(
     results: Sequence[Result],
     artifacts: Sequence[Mapping[str, Any]],
 ) -> set[UUID]:
-    """The keys whose fence held: their tasks moved, their attempts are closed, their rows and artifacts stored.
+    """The attempts whose fence held: their tasks moved, their attempts are closed, their rows and artifacts stored.
 
     A result whose lease was lost is not among them and leaves nothing.
     """
     text = orjson.dumps([result.record() for result in results]).decode()
-    passed = {row.task_key for row in sql.many(tx, "finish_tasks", results=text)}
-    expected = sum(r.row_count or 0 for r in results if r.lease.task_key in passed)
+    passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
+    expected = sum(r.row_count or 0 for r in results if r.lease.attempt_id in passed)
     if expected:
         stored = sql.one(tx, "store_observations", results=text, collection_window=collection_window).stored
         if stored < expected:
             sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
-    kept = {r.artifact_sha256 for r in results if r.lease.task_key in passed}
+    kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
@@ -97,6 +97,6 @@ def finish(
 
 
 def closed(tx: Transaction, results: Sequence[Result]) -> set[UUID]:
-    """After a COMMIT whose answer was lost: the task keys whose attempt it did close."""
-    ids = {r.lease.attempt_id: r.lease.task_key for r in results}
-    return {ids[row.attempt_id] for row in sql.many(tx, "find_closed_attempts", attempt_ids=list(ids))}
+    """After a COMMIT whose answer was lost: the attempts that it did close."""
+    ids = [r.lease.attempt_id for r in results]
+    return {row.attempt_id for row in sql.many(tx, "find_closed_attempts", attempt_ids=ids)}

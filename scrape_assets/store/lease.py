@@ -34,12 +34,12 @@ class Claim(NamedTuple):
     lease_token: int
     attempt_count: int
     max_attempts: int
-    last_failure_class: str | None
     rate_limited_count: int
     generation: int
     recovery_batch_id: UUID | None
     leased_at: datetime
     priority: int
+    earlier_failures: list[str]
     start_in_seconds: float
 
     @property
@@ -87,9 +87,9 @@ def claim(
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:
-    """The keys whose lease is still mine and runs on; the others were lost."""
+    """The attempts whose lease is still mine and runs on; the others were lost."""
     text = orjson.dumps([lease._asdict() for lease in leases]).decode()
-    return {row.task_key for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
+    return {row.attempt_id for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
 
 
 def reap(tx: Transaction) -> int:

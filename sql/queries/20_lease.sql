@@ -38,7 +38,7 @@ with gate as materialized (
       from picked
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
-              t.attempt_count, t.max_attempts, t.last_failure_class, t.rate_limited_count, t.generation,
+              t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
               t.recovery_batch_id, t.lease_started_at, t.priority
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
@@ -52,7 +52,13 @@ with gate as materialized (
       from gate
      where o.origin = %(origin)s and gate.interval_seconds > 0 and exists (select 1 from claimed)
 )
+-- The few that were tried before are told what went wrong then.
 select claimed.*,
+       case when claimed.lease_token = 1 then '{}'
+            else array(select distinct a.failure_class from scrape.attempts a
+                        where a.task_key = claimed.task_key and a.generation = claimed.generation
+                          and a.failure_class is not null)
+       end as earlier_failures,
        greatest(0, extract(epoch from gate.first_start - clock_timestamp())
                    + gate.interval_seconds * (row_number() over (order by priority desc, task_key) - 1))::float8
          as start_in_seconds
@@ -60,7 +66,7 @@ select claimed.*,
 
 -- name: heartbeat :many
 -- transition: task leased -> leased
--- Extends what is still mine, never past the task's own deadline; a key that does not come back was lost.
+-- Extends what is still mine, never past the task's own deadline; an attempt that does not come back lost its lease.
 with mine as materialized (
     select * from json_to_recordset(%(leases)s::json) as m (task_key uuid, lease_token bigint, attempt_id uuid)
 ), held as materialized (
@@ -75,7 +81,7 @@ update scrape.tasks t
                               least(clock_timestamp() + make_interval(secs => %(lease_seconds)s), t.deadline_at))
   from held
  where t.task_key = held.task_key
-returning t.task_key;
+returning t.attempt_id;
 
 -- name: reap :many
 -- transition: task leased -> pending

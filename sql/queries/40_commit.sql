@@ -4,7 +4,8 @@
 -- transition: task leased -> quarantined
 -- transition: task leased -> gone
 -- transition: task leased -> pending
--- The fence of a whole group: a task whose lease was lost does not come back, and none of its rows are written.
+-- The fence of a whole group: an attempt whose lease was lost does not come back, and none of its rows are written.
+-- One group may hold a stale and a fresh result of one task, so a result is known by its attempt, never by its task.
 -- Failures and releases pass the same fence as successes.
 with result as materialized (
     select * from json_to_recordset(%(results)s::json) as r (
@@ -13,7 +14,7 @@ with result as materialized (
         failure_class text, reason text, final_url text, content_type text, artifact_sha256 text,
         extractor_version text)
 ), held as materialized (
-    select t.task_key
+    select t.attempt_id
       from scrape.tasks t join result r using (task_key)
      where t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id
      order by t.task_key
@@ -30,18 +31,18 @@ with result as materialized (
            rows_committed = r.row_count,
            next_attempt_at = clock_timestamp() + make_interval(secs => r.delay_seconds),
            lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
-      from result r join held using (task_key)
-     where t.task_key = r.task_key
-    returning t.task_key
+      from result r join held using (attempt_id)
+     where t.task_key = r.task_key and t.attempt_id = r.attempt_id
+    returning t.attempt_id
 ), closed as (
     update scrape.attempts a
        set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
            page_state = r.page_state, failure_class = r.failure_class, reason = r.reason, final_url = r.final_url,
            content_type = r.content_type, artifact_sha256 = r.artifact_sha256, extractor_version = r.extractor_version
-      from result r join moved using (task_key)
+      from result r join moved using (attempt_id)
      where a.attempt_id = r.attempt_id
 )
-select task_key from moved;
+select attempt_id from moved;
 
 -- name: store_observations :one
 -- Rows of the tasks that passed the fence in this transaction, locked in key order. Of two tasks with one
@@ -106,13 +107,16 @@ select o.observation_key, t.task_key, t.run_id, t.retailer, t.context, o.entity_
 on conflict (observation_key, source_task_key) do nothing;
 
 -- name: store_artifacts :none
--- Where the synced bytes lie; the same bytes stored twice in a run point to the first place.
-insert into scrape.artifacts (run_id, sha256, retailer, segment, segment_offset, length, body_bytes)
+-- Where the synced bytes lie; the same bytes stored twice in a run point to the first place, but never to that of a
+-- failed attempt, which is kept for another time, once a committed one has them too.
+insert into scrape.artifacts as known (run_id, sha256, retailer, segment, segment_offset, length, body_bytes)
 select %(run_id)s, a.sha256, a.retailer, a.segment, a.segment_offset, a.length, a.body_bytes
   from json_to_recordset(%(artifacts)s::json) as a (
        sha256 text, retailer text, segment text, segment_offset bigint, length bigint, body_bytes bigint)
  order by a.sha256
-on conflict do nothing;
+on conflict (run_id, sha256) do update
+   set segment = excluded.segment, segment_offset = excluded.segment_offset, length = excluded.length
+ where known.segment like '%%/failed-%%' and excluded.segment not like '%%/failed-%%';
 
 -- name: find_closed_attempts :many
 -- After a COMMIT whose answer was lost: which of these attempts did it close.

@@ -3,14 +3,14 @@
 select run_id, dataset_id, collection_window, window_start, window_end
   from scrape.runs
  where run_id = %(run_id)s
-   for update;
+   for no key update;
 
 -- name: lock_partitions :many
 select retailer
   from scrape.run_partitions
  where run_id = %(run_id)s
  order by retailer
-   for update;
+   for no key update;
 
 -- name: last_version :one
 -- The newest published version of this run's window, 0 when there is none.

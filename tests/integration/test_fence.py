@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,8 +98,8 @@ def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -
     assert finish(pool, failure) == set()
     with postgres.transaction(pool) as tx:
         assert lease.heartbeat(tx, [first.lease], 60) == set()
-        assert lease.heartbeat(tx, [second.lease], 60) == {second.task_key}
-    assert finish(pool, committed(second, "12")) == {second.task_key}
+        assert lease.heartbeat(tx, [second.lease], 60) == {second.attempt_id}
+    assert finish(pool, committed(second, "12")) == {second.attempt_id}
     assert prices(pool) == ["12"]
     assert verify.verify(pool).violations == []
 
@@ -110,24 +111,104 @@ def test_each_part_of_the_fence_is_needed(pool: Pool, planned: str, part: str) -
     result = committed(mine)
     assert finish(pool, replace(result, lease=mine.lease._replace(**{part: other}))) == set()
     assert prices(pool) == []
-    assert finish(pool, result) == {mine.task_key}
+    assert finish(pool, result) == {mine.attempt_id}
 
 
 def test_a_group_loses_only_the_task_whose_lease_was_lost(pool: Pool, planned: str) -> None:
     claimed = claim(pool, planned, wanted=3)
     stale = replace(committed(claimed[1]), lease=claimed[1].lease._replace(attempt_id=uuid4()))
     passed = finish(pool, committed(claimed[0]), stale, committed(claimed[2]))
-    assert passed == {claimed[0].task_key, claimed[2].task_key}
+    assert passed == {claimed[0].attempt_id, claimed[2].attempt_id}
     assert len(prices(pool)) == 2
+
+
+def failed(claimed: Claim) -> Result:
+    return Result(
+        claimed.lease, SITE, "quarantined", "quarantined", claimed.leased_at, "v1",
+        task_class="login", failure_class="login",
+    )  # fmt: skip
+
+
+def released(claimed: Claim) -> Result:
+    return Result(claimed.lease, SITE, "pending", "released", claimed.leased_at, "v1", refund=1, reason="stopped")
+
+
+def reclaimed(pool: Pool, manifest_hash: str) -> tuple[Claim, Claim]:
+    """A lease that ran out, and the one that the same worker took on the same task after it."""
+    (stale,) = claim(pool, manifest_hash)
+    expire(pool)
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set priority = 9 where task_key = %s", (stale.task_key,))
+    (fresh,) = claim(pool, manifest_hash)
+    assert fresh.task_key == stale.task_key
+    return stale, fresh
+
+
+@pytest.mark.parametrize("late", [committed, failed, released])
+@pytest.mark.parametrize("due", [committed, failed, released])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_group_with_a_stale_and_a_fresh_result_of_one_task_takes_the_fresh_one(
+    pool: Pool, planned: str, late: Callable[[Claim], Result], due: Callable[[Claim], Result], order: int
+) -> None:
+    stale, fresh = reclaimed(pool, planned)
+    expected = due(fresh)
+    passed = finish(pool, *[late(stale), expected][::order])
+    assert passed == {fresh.attempt_id}
+    with postgres.transaction(pool) as tx:
+        task = tx.execute("select state, rows_committed from scrape.tasks where task_key = %s", (fresh.task_key,))
+        assert tuple(task.fetchone() or ()) == (expected.state, expected.row_count)
+        closed = tx.execute("select attempt_id, outcome from scrape.attempts").fetchall()
+        assert {tuple(row) for row in closed} == {
+            (stale.attempt_id, "lease_expired"),
+            (fresh.attempt_id, expected.outcome),
+        }
+    assert len(prices(pool)) == (expected.row_count or 0)
+    assert verify.verify(pool).violations == []
+
+
+def test_a_heartbeat_extends_the_fresh_lease_of_two_and_names_it(pool: Pool, planned: str) -> None:
+    stale, fresh = reclaimed(pool, planned)
+    with postgres.transaction(pool) as tx:
+        assert lease.heartbeat(tx, [stale.lease, fresh.lease], 60) == {fresh.attempt_id}
+
+
+def test_a_claim_is_told_the_failures_before_it(pool: Pool, planned: str) -> None:
+    (first,) = claim(pool, planned)
+    assert first.earlier_failures == []
+    again = replace(failed(first), state="retry_wait", outcome="retry", failure_class="access_refused")
+    assert finish(pool, again) == {first.attempt_id}
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set priority = 9 where task_key = %s", (first.task_key,))
+    (second,) = claim(pool, planned)
+    assert second.task_key == first.task_key
+    assert second.earlier_failures == ["access_refused"]
+
+
+def test_bytes_that_a_committed_page_has_too_are_kept_as_long_as_it(pool: Pool, planned: str) -> None:
+    first, second = claim(pool, planned, wanted=2)
+    bytes_ = {"sha256": "ab" * 32, "retailer": "north", "segment_offset": 0, "length": 9, "body_bytes": 5}
+
+    def stored(result: Result, segment: str) -> str:
+        with postgres.transaction(pool) as tx:
+            commit.finish(
+                tx, RUN, WINDOW, [replace(result, artifact_sha256="ab" * 32)], [{**bytes_, "segment": segment}]
+            )
+            (row,) = tx.execute("select segment from scrape.artifacts").fetchall()
+            return str(row[0])
+
+    assert stored(failed(first), "r/north/failed-w.zst") == "r/north/failed-w.zst"
+    assert stored(committed(second), "r/north/pages-w.zst") == "r/north/pages-w.zst"
+    (third,) = claim(pool, planned)
+    assert stored(failed(third), "r/north/failed-w.zst") == "r/north/pages-w.zst"
 
 
 def test_committing_twice_after_a_lost_answer_changes_nothing(pool: Pool, planned: str) -> None:
     (mine,) = claim(pool, planned)
     result = committed(mine)
-    assert finish(pool, result) == {mine.task_key}
+    assert finish(pool, result) == {mine.attempt_id}
     assert finish(pool, result) == set()
     with postgres.transaction(pool) as tx:
-        assert commit.closed(tx, [result]) == {mine.task_key}
+        assert commit.closed(tx, [result]) == {mine.attempt_id}
     assert prices(pool) == ["10"]
 
 
@@ -187,7 +268,7 @@ def test_an_older_observation_never_replaces_a_newer_one(pool: Pool, planned: st
     late = replace(
         committed(older, "10"), rows=row.rows.replace('"12"', '"10"'), observed_at=datetime(2020, 1, 1, tzinfo=UTC)
     )
-    assert finish(pool, late) == {older.task_key}
+    assert finish(pool, late) == {older.attempt_id}
     assert prices(pool) == ["12"]
     with postgres.transaction(pool) as tx:
         assert tx.execute("select payload ->> 'price' from scrape.observation_collisions").fetchall() == [("10",)]

@@ -39,6 +39,7 @@ product:
     sku: {css: .offer, attr: data-sku}
     price: {css: .now, money: EUR, decimal: ","}
     list_price: {xpath: "//s", money: EUR, optional: true}
+    seller: {css: .seller}
 fetch: {concurrency: 2}
 accept: {required: [name, price]}
 """
@@ -189,7 +190,7 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("[sku, seller]", "[sku, selller]", f"{R}:4: key.1: schema product_offer has no field 'selller'; did you mean 'seller'?"),
         ("[sku, seller]", "sku", f"{R}:4: key: 'sku' is not possible; expected a list, as [a, b]"),
         ("key: [sku, seller]", "", f"{R}:1: key: the key is missing; expected the fields that tell the rows of a page apart, as key: [sku]"),
-        ("[sku, seller]", "[gtin]", f"{R}:4: key: gtin is none of the declared fields; expected one of name, sku, price, list_price"),
+        ("[sku, seller]", "[gtin]", f"{R}:4: key: gtin is none of the declared fields; expected one of sku, price, list_price, seller"),
         ("[sku, seller]", "[sku, sku]", f"{R}:4: key: a field is named twice"),
         ("bookshop.csv", "bokshop.csv", f"{R}:3: urls.file: inventory 'bokshop.csv' is not in datasets/prices/retailers or datasets/prices; did you mean 'bookshop.csv'?"),
         ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls.sitemap: unknown key 'sitemap'; expected file"),
@@ -197,11 +198,11 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}"),
         ("https://books.example.com", "books.example.com", f"{R}:1: site: 'books.example.com' is not a site: the URL must start with http:// or https://; expected its address, as https://www.shop.example"),
         ("https://books.example.com", "https://books.example.com/es", f"{R}:1: site: 'https://books.example.com/es' names a page; expected the site alone, as https://books.example.com"),
-        ("concurrency: 2", "concurrency: 0", f"{R}:12: fetch.concurrency: 0 is out of range; expected at least 1"),
-        ("concurrency: 2", "via: browser", f"{R}:12: fetch.via: 'browser' is not possible; expected http"),
-        ("concurrency: 2", "max_body: 10", f"{R}:12: fetch.max_body: 10 is not a size; expected a number above zero and its unit, as 10MB"),
-        ("concurrency: 2", "allow_private: perhaps", f"{R}:12: fetch.allow_private: 'perhaps' is not possible; expected true or false"),
-        ("[name, price]", "[name, prices]", f"{R}:13: accept.required.1: schema product_offer has no field 'prices'; did you mean 'price'?"),
+        ("concurrency: 2", "concurrency: 0", f"{R}:13: fetch.concurrency: 0 is out of range; expected at least 1"),
+        ("concurrency: 2", "via: browser", f"{R}:13: fetch.via: 'browser' is not possible; expected http"),
+        ("concurrency: 2", "max_body: 10", f"{R}:13: fetch.max_body: 10 is not a size; expected a number above zero and its unit, as 10MB"),
+        ("concurrency: 2", "allow_private: perhaps", f"{R}:13: fetch.allow_private: 'perhaps' is not possible; expected true or false"),
+        ("[name, price]", "[name, prices]", f"{R}:14: accept.required.1: schema product_offer has no field 'prices'; did you mean 'price'?"),
         ("product:", "produkt:", f"{R}:5: produkt: unknown key 'produkt'; did you mean 'product'?"),
     ],
 )  # fmt: skip
@@ -317,7 +318,7 @@ def test_a_file_that_is_not_utf_8_says_where(tmp_path: Path) -> None:
     (tmp_path / R).write_bytes(RETAILER.encode() + b"# caf\xe9\n")
     with pytest.raises(DeclarationError) as error:
         load.project(tmp_path)
-    assert str(error.value) == f"{R}:14: the file is not UTF-8"
+    assert str(error.value) == f"{R}:15: the file is not UTF-8"
 
 
 FROZEN = [

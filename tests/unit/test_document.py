@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scrape_assets.rules.document import REPLACEMENT, Document, UnreadablePage, decode, text_of
+from scrape_assets.rules.document import APART, REPLACEMENT, Document, UnreadablePage, decode, text_of
 
 PRICE = "<p>19,99 € – Größe</p>"
 
@@ -91,7 +91,7 @@ def test_text_keeps_words_apart_and_scripts_out() -> None:
 
 def test_raised_cents_never_join_the_euros() -> None:
     page = document("<div>19<sup>99</sup></div>")
-    assert text_of(page.css("div")[0], apart=True) == "19 99"
+    assert (text_of(page.css("div")[0]), text_of(page.css("div")[0], joint=APART)) == ("19 99", "19|99")
 
 
 def test_a_hostile_nesting_is_refused_before_it_is_parsed() -> None:

@@ -15,7 +15,7 @@ def decided(failure: FailureClass, **given: Any) -> Decision:
         "attempt": 1,
         "policy": RetryPolicy(base_seconds=30, cap_seconds=600),
         "max_attempts": 4,
-        "previous": None,
+        "earlier": frozenset(),
         "rate_limited_before": 0,
         "retry_after_seconds": None,
         "jitter": 0.5,
@@ -24,18 +24,19 @@ def decided(failure: FailureClass, **given: Any) -> Decision:
 
 
 @pytest.mark.parametrize(
-    ("status", "previous", "state"),
+    ("status", "earlier", "state"),
     [
-        (401, None, TaskState.QUARANTINED),
-        (403, None, TaskState.RETRY_WAIT),
-        (403, FailureClass.TIMEOUT, TaskState.RETRY_WAIT),
-        (403, FailureClass.ACCESS_REFUSED, TaskState.QUARANTINED),
+        (401, set(), TaskState.QUARANTINED),
+        (403, set(), TaskState.RETRY_WAIT),
+        (403, {FailureClass.TIMEOUT}, TaskState.RETRY_WAIT),
+        (403, {FailureClass.ACCESS_REFUSED}, TaskState.QUARANTINED),
+        (403, {FailureClass.ACCESS_REFUSED, FailureClass.TIMEOUT}, TaskState.QUARANTINED),
     ],
 )
 def test_a_401_is_a_refusal_at_once_and_a_403_when_it_persists(
-    status: int, previous: FailureClass | None, state: TaskState
+    status: int, earlier: set[FailureClass], state: TaskState
 ) -> None:
-    assert decided(FailureClass.ACCESS_REFUSED, http_status=status, previous=previous).state is state
+    assert decided(FailureClass.ACCESS_REFUSED, http_status=status, earlier=earlier).state is state
 
 
 @pytest.mark.parametrize(
