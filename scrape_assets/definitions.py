@@ -14,6 +14,7 @@ def definitions(project: settings.Settings) -> dg.Definitions:
     """All definitions of a project; none but the resource for a folder without `datasets/`."""
     datasets = list(load.project(project.project).values()) if (project.project / "datasets").is_dir() else []
     collecting = {dataset.dataset: automation.collect_job(dataset) for dataset in datasets}
+    releasing = {dataset.dataset: automation.release_job(dataset) for dataset in datasets}
     delivering = {dataset.dataset: automation.deliver_job(dataset) for dataset in datasets}
     return dg.Definitions(
         assets=[
@@ -24,12 +25,12 @@ def definitions(project: settings.Settings) -> dg.Definitions:
         ],
         jobs=[
             *collecting.values(),
-            *(automation.release_job(dataset) for dataset in datasets),
+            *releasing.values(),
             *delivering.values(),
         ],
         schedules=[automation.schedule(dataset, collecting[dataset.dataset]) for dataset in datasets],
         sensors=[
-            *([automation.release_sensor(datasets)] if datasets else []),
+            *(automation.release_sensor(dataset, releasing[dataset.dataset]) for dataset in datasets),
             *(automation.deliver_sensor(dataset, delivering[dataset.dataset]) for dataset in datasets),
         ],
         resources={"store": StoreResource()},

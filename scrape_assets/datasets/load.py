@@ -95,6 +95,12 @@ def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
         problems.extend(
             _unknown_columns(source, ("accept", "required"), declared.accept.required or (), declared, columns)
         )
+        first: dict[Path, str] = {}
+        for destination, to in _publish(root, declared.publish).to.items():
+            path = to.files.path.resolve()
+            if (other := first.setdefault(path, destination)) != destination:
+                said = f"{other} writes to this folder too, and one would replace the other's manifest"
+                problems.append(source.problem(("publish", "to", destination, "files", "path"), said))
     retailers = _retailers(root, folder, declared, columns, problems)
     if declared is None or len(problems) > before:
         return None

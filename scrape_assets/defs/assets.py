@@ -17,7 +17,7 @@ from typing import TypeAlias
 import dagster as dg
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.defs import automation, checks, metadata, partitions
+from scrape_assets.defs import checks, metadata, partitions
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, publish, run
@@ -111,7 +111,6 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         partitions_def=partitions.windows(dataset.window),
         deps=[dg.AssetDep([dataset.dataset, "observations"], partition_mapping=partitions.of_window())],
         check_specs=specs,
-        automation_condition=automation.all_retailers_passed(),
         kinds={"postgres", "pandera"},
         metadata={"owner": dataset.owner},
         description="All retailers of the window together, as they were judged: the candidate for a version. "
@@ -141,7 +140,6 @@ def published_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         group_name=dataset.dataset,
         partitions_def=partitions.windows(dataset.window),
         deps=[dg.AssetKey([dataset.dataset, "candidate_dataset"])],
-        automation_condition=automation.with_its_candidate(),
         kinds={"postgres"},
         metadata={"owner": dataset.owner},
         description="The version of this window that stands. Only an accepted candidate is published, whoever asks; "

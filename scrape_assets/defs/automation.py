@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`: Dagster compares the annotation of a context with its own classes.
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import dagster as dg
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata
 from scrape_assets.defs.resources import StoreResource
-from scrape_assets.flow import deliver
+from scrape_assets.flow import deliver, publish
 
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -21,29 +22,8 @@ UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 
-Condition = dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
-
-
-def all_retailers_passed() -> Condition:
-    """Something new was collected, nothing is missing or under way, and every blocking check of every retailer passed.
-
-    `all_deps_blocking_checks_passed` would be satisfied by one passing retailer of a window.
-    """
-    not_passed = dg.AutomationCondition.any_checks_match(~dg.AutomationCondition.check_passed(), blocking_only=True)
-    return (
-        (dg.AutomationCondition.newly_missing() | dg.AutomationCondition.any_deps_updated()).since_last_handled()
-        & ~dg.AutomationCondition.any_deps_missing()
-        & ~dg.AutomationCondition.any_deps_in_progress()
-        & ~dg.AutomationCondition.in_progress()
-        & ~dg.AutomationCondition.any_deps_match(not_passed)
-    ).with_label("all retailers of the window are collected and passed")
-
-
-def with_its_candidate() -> Condition:
-    """Requested together with its candidate, in one run, and never alone: a rejected candidate asks for nothing."""
-    return dg.AutomationCondition.any_deps_match(dg.AutomationCondition.will_be_requested()).with_label(
-        "its candidate is being judged"
-    )
+REPEAT_SECONDS = 300.0
+"""How long a release that failed rests before it is asked for again: Postgres may have been away for a moment."""
 
 
 def collect_job(dataset: Dataset) -> Any:
@@ -76,17 +56,39 @@ def schedule(dataset: Dataset, job: Any) -> Any:
     )
 
 
-def release_sensor(datasets: list[Dataset]) -> dg.AutomationConditionSensorDefinition:
-    """Releases a window when its last retailer has passed."""
-    return dg.AutomationConditionSensorDefinition(
-        "release_when_complete",
-        target=dg.AssetSelection.assets(
-            *([d.dataset, asset] for d in datasets for asset in ("candidate_dataset", "published_dataset"))
-        ),
-        description="Judges and publishes a window when all its retailers are collected and their checks passed.",
+def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
+    """Releases a window when its last retailer was accepted.
+
+    It asks Postgres, which knows what the window's scope was and what was accepted. Dagster's own conditions would
+    wait for retailers that came later, and would not ask again after a release that failed.
+    """
+
+    @dg.sensor(
+        job=job,
+        name=f"release_{dataset.dataset}_when_complete",
+        description="Judges and publishes a window when all its retailers are collected and accepted.",
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,
     )
+    def look(context: dg.SensorEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        with store.open() as (_, pool):
+            due = publish.releasable(pool, dataset)
+        for window in due:
+            tags = {"dagster/partition": window}
+            last = context.instance.get_run_records(dg.RunsFilter(job_name=job.name, tags=tags), limit=1)
+            if not last or _may_repeat(last[0]):
+                yield dg.RunRequest(partition_key=window)
+        if not due:
+            yield dg.SkipReason("every window whose retailers are all accepted has its version")
+
+    return look
+
+
+def _may_repeat(last: dg.RunRecord) -> bool:
+    """Whether the last release of a window is over, and long enough if it failed."""
+    if last.dagster_run.status in UNFINISHED:
+        return False
+    return last.end_time is None or time.time() - last.end_time > REPEAT_SECONDS
 
 
 def deliver_job(dataset: Dataset) -> dg.JobDefinition:

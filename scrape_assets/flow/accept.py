@@ -15,7 +15,7 @@ from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.rules import acceptance
 from scrape_assets.rules.acceptance import Check
 from scrape_assets.store import candidates, postgres, publication, runs
-from scrape_assets.store.candidates import Candidate, Content, Counts, Member
+from scrape_assets.store.candidates import Candidate, Content, Counts
 from scrape_assets.store.postgres import Pool
 
 TRIES = 5
@@ -122,7 +122,7 @@ def _judge(
 def accept_dataset(pool: Pool, run_id: str) -> Verdict:
     """The dataset candidate is accepted or rejected once every retailer of the run's scope is decided.
 
-    The same members in the same state are not judged twice.
+    The same members in the same state are not judged twice, and those of the version that stands are that version.
     """
     with postgres.transaction(pool) as tx:
         if publication.lock(tx, run_id) is None:
@@ -132,7 +132,10 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
         if undecided:
             waiting = ", ".join(f"{m.retailer} is {m.state or 'not planned'}" for m in undecided)
             return Verdict(run_id, "collecting", [], waiting)
-        named = [_named(member) for member in members]
+        named = [member.named for member in members]
+        version = candidates.standing(tx, run_id)
+        if version and version.verdict and version.members == named:
+            return Verdict(run_id, version.state, version.verdict["checks"], sequence=version.sequence)
         newest = candidates.dataset_candidate(tx, run_id)
         if newest and newest.members == named and newest.verdict and "member_moved" not in newest.verdict:
             return Verdict(run_id, newest.state, newest.verdict["checks"], sequence=newest.sequence)
@@ -154,15 +157,3 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
             verdict={"accepted": accepted, "checks": records},
         )
         return Verdict(run_id, "accepted" if accepted else "rejected", records, sequence=sequence)
-
-
-def _named(member: Member) -> dict[str, Any]:
-    """The member as the dataset candidate names it: exactly this generation, these rows and this verdict."""
-    return {
-        "retailer": member.retailer,
-        "generation": member.generation,
-        "content_hash": member.content_hash,
-        "state": member.state,
-        "rows": (member.verdict or {}).get("rows", 0),
-        "carried_from_version": None,
-    }

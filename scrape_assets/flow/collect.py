@@ -66,6 +66,7 @@ class Assignment:
             dataset_id=self.dataset.dataset,
             retailer=self.retailer.name,
             collection_window=self.run.collection_window,
+            page_sources=self.frozen.page_sources,
         )
 
 

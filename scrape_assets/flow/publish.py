@@ -32,11 +32,13 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
         run = publication.lock(tx, run_id)
         if run is None:
             raise CandidateRejected(f"{run_id} was never planned: collect the window first")
+        members = candidates.members(tx, run_id)
+        standing = candidates.standing(tx, run_id)
+        if standing and standing.dataset_version and standing.members == [member.named for member in members]:
+            return Published(standing.dataset_version, _rows(standing.members), new=False)
         newest = candidates.dataset_candidate(tx, run_id)
         if newest is None:
-            raise CandidateRejected(
-                f"{run_id} has no dataset candidate yet: {_still_missing(candidates.members(tx, run_id))}"
-            )
+            raise CandidateRejected(f"{run_id} has no dataset candidate yet: {_still_missing(members)}")
         if newest.state == "published" and newest.dataset_version is not None:
             return Published(newest.dataset_version, _rows(newest.members), new=False)
         if newest.state != "accepted":
@@ -45,7 +47,7 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
                 f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
                 f"the last good version stands. {'; '.join(reasons) or 'It was not judged yet'}"
             )
-        if moved := _moved(newest.members, candidates.members(tx, run_id)):
+        if moved := _moved(newest.members, members):
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} was accepted with other rows than {moved} has now; "
                 "run the window again to judge what is there"
@@ -71,6 +73,12 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
             {name: keys.idempotency_key(event_id, name) for name in dataset.publish.to},
         )
         return Published(version, rows, new=True)
+
+
+def releasable(pool: Pool, dataset: Dataset) -> list[str]:
+    """The windows that only wait for somebody to judge their retailers together and publish them."""
+    with postgres.transaction(pool) as tx:
+        return candidates.releasable(tx, dataset.dataset)
 
 
 def _moved(named: list[dict[str, Any]], members: list[candidates.Member]) -> str | None:

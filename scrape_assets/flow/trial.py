@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scrape_assets.datasets import declaration
+from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import urls
@@ -33,6 +33,7 @@ async def try_page(
         dataset_id=dataset.dataset,
         retailer=retailer.name,
         collection_window=window,
+        page_sources=page_objects.sources(dataset.folder),
     )
     async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
         answer = await source.fetch(

@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 import ada_url
 
+MAX_HOST_LENGTH = 253 + len(":65535")
+"""Characters of the longest name that DNS knows, and of a port."""
+
 MAX_URL_LENGTH = 8192
 """Characters; what is longer is refused with a reason, never cut."""
 
@@ -49,6 +52,8 @@ def canonical(url: str) -> str:
     except ValueError as error:
         raise ValueError("the URL cannot be parsed; its host or port is not valid") from error
     page, mark, fragment = whole.partition("#")
+    if len(host := page.split("/", 3)[2]) > MAX_HOST_LENGTH:
+        raise ValueError(f"the URL's host has {len(host):,} characters; no host has more than {MAX_HOST_LENGTH}")
     if "@" in page.split("/", 3)[2]:
         raise ValueError("the URL carries a user name or password; credentials do not belong in an inventory")
     if fragment.startswith("!"):

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +52,8 @@ class Setup:
     dataset_id: str
     retailer: str
     collection_window: str
+    page_sources: Mapping[str, str]
+    """The frozen texts of pages.py and what it imports: they are what runs, whatever the folder holds by then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import resource
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -127,9 +128,19 @@ def _prepare(setup: dict[str, Any]) -> _Prepared:
         return _Prepared(*identity, duplicates)
     try:
         # Only here: most retailers need none, and the import costs every child's start.
-        from scrape_assets.datasets.page_objects import load  # noqa: PLC0415 # see above
+        from scrape_assets.datasets import page_objects  # noqa: PLC0415 # see above
 
-        loaded = load(Path(setup["pages_folder"]), setup["page_object"])
+        folder = Path(setup["pages_folder"])
+        if page_objects.sources(folder) == setup["page_sources"]:
+            loaded = page_objects.load(folder, setup["page_object"])
+        else:
+            # Edited since the run was planned: this run goes on with what it was planned with.
+            with tempfile.TemporaryDirectory(prefix="scrape-assets-pages-") as name:
+                for path, text in setup["page_sources"].items():
+                    file = Path(name, path)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text, encoding="utf-8")
+                loaded = page_objects.load(Path(name), setup["page_object"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
         return _Prepared(*identity, duplicates, fault=f"page object {setup['page_object']}: {_words(error)}")
     return _Prepared(*identity, duplicates, page_object=_honest(loaded))

@@ -29,9 +29,21 @@ class Member(NamedTuple):
     content_hash: str | None
     verdict: dict[str, Any] | None
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """As a dataset candidate names it: exactly this generation, these rows and this verdict."""
+        return {
+            "retailer": self.retailer,
+            "generation": self.generation,
+            "content_hash": self.content_hash,
+            "state": self.state,
+            "rows": (self.verdict or {}).get("rows", 0),
+            "carried_from_version": None,
+        }
+
 
 class DatasetCandidate(NamedTuple):
-    """The newest attempt to make a version of a run."""
+    """An attempt to make a version of a run."""
 
     sequence: int
     state: str
@@ -134,6 +146,24 @@ def dataset_candidate(tx: Transaction, run_id: str) -> DatasetCandidate | None:
     """The newest attempt to make a version."""
     row = sql.maybe(tx, "get_dataset_candidate", run_id=run_id)
     return DatasetCandidate(*row) if row else None
+
+
+def standing(tx: Transaction, run_id: str) -> DatasetCandidate | None:
+    """The attempt that became the version that stands."""
+    row = sql.maybe(tx, "get_published_candidate", run_id=run_id)
+    return DatasetCandidate(*row) if row else None
+
+
+def releasable(tx: Transaction, dataset_id: str) -> list[str]:
+    """The windows whose retailers are all accepted, and that lack a version of exactly that."""
+    windows = []
+    for row in sql.many(tx, "find_releasable", dataset_id=dataset_id):
+        named = [member.named for member in members(tx, row.run_id)]
+        version, newest = standing(tx, row.run_id), dataset_candidate(tx, row.run_id)
+        judged = newest is not None and newest.members == named and newest.state == "rejected"
+        if not judged and (version is None or version.members != named):
+            windows.append(row.collection_window)
+    return windows
 
 
 def open_dataset_candidate(

@@ -89,6 +89,40 @@ select sequence, state, members, verdict, content_hash, dataset_version
  order by sequence desc
  limit 1;
 
+-- name: get_published_candidate :maybe
+-- The attempt that became the version that stands.
+select sequence, state, members, verdict, content_hash, dataset_version
+  from scrape.dataset_candidates
+ where run_id = %(run_id)s and state = 'published'
+ order by dataset_version desc
+ limit 1;
+
+-- name: find_releasable :many
+-- Windows whose retailers are all accepted and that may lack a version of what was accepted: nobody judged them
+-- together yet, nobody published what was, or a retailer was judged again since.
+select r.run_id, r.collection_window
+  from scrape.runs r
+  left join lateral (
+       select state, decided_at
+         from scrape.dataset_candidates d
+        where d.run_id = r.run_id
+        order by sequence desc
+        limit 1) d on true
+  cross join lateral (
+       select bool_and(coalesce(c.state = 'accepted', false)) as accepted, max(c.decided_at) as decided_at
+         from scrape.run_partitions p
+         left join lateral (
+              select state, decided_at
+                from scrape.candidates c
+               where c.run_id = p.run_id and c.retailer = p.retailer
+               order by generation desc
+               limit 1) c on true
+        where p.run_id = r.run_id) members
+ where r.dataset_id = %(dataset_id)s
+   and members.accepted
+   and (d.state is null or d.state = 'accepted' or d.decided_at < members.decided_at)
+ order by r.collection_window;
+
 -- name: open_dataset_candidate :one
 -- transition: dataset_candidate - -> candidate
 insert into scrape.dataset_candidates (run_id, sequence, members, content_hash)

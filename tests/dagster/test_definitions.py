@@ -92,7 +92,7 @@ def test_everything_that_dagster_sees_is_listed_by_name(project: settings.Settin
     }
     assert {"collect_shop", "release_shop", "deliver_shop"} <= set(repository.job_names)
     assert [s.name for s in repository.schedule_defs] == ["collect_shop_each_window"]
-    assert {s.name for s in repository.sensor_defs} == {"release_when_complete", "deliver_shop_when_due"}
+    assert {s.name for s in repository.sensor_defs} == {"release_shop_when_complete", "deliver_shop_when_due"}
 
 
 def test_a_folder_without_datasets_gives_no_assets_and_a_wrong_declaration_its_own_words(tmp_path: Path) -> None:
@@ -234,6 +234,38 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
         found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert [r.status.value for r in found] == ["FAILED"]
         assert found[0].partition == f"fjordgear|{window}"
+
+
+def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
+    project: settings.Settings, shop: RunningShop, pool: Pool
+) -> None:
+    dataset, window, now = load.dataset(project.project, "shop"), today(project), datetime.now(UTC)
+    run.plan_or_refuse(pool, dataset, window, None, now=now)
+    repository = definitions(project).get_repository_def()
+    sensor = repository.get_sensor_def("release_shop_when_complete")
+
+    def requested(instance: dg.DagsterInstance) -> list[str | None]:
+        with dg.build_sensor_context(
+            instance=instance, repository_def=repository, resources={"store": StoreResource()}
+        ) as context:
+            return [request.partition_key for request in sensor.evaluate_tick(context).run_requests or []]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert requested(instance) == []
+        with postgres.transaction(pool) as tx:
+            tx.execute(
+                "update scrape.candidates set state = 'accepted', decided_at = now(), content_hash = 'x', verdict = %s",
+                ('{"rows": 1, "checks": [], "rules": {}}',),
+            )
+        assert requested(instance) == [window]
+        tags = {"dagster/partition": window}
+        under_way = instance.add_run(dg.DagsterRun("release_shop", tags=tags, status=dg.DagsterRunStatus.STARTED))
+        assert requested(instance) == []
+        instance.report_run_failed(under_way)
+        assert requested(instance) == [], "a failed release rests for a while"
+        with postgres.transaction(pool) as tx:
+            tx.execute("update scrape.candidates set state = 'rejected' where retailer = 'papelaria'")
+        assert requested(dg.DagsterInstance.ephemeral()) == []
 
 
 def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Settings, pool: Pool, url: str) -> None:

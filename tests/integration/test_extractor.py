@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from scrape_assets.datasets import page_objects
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
@@ -85,8 +87,9 @@ class Shop:
             schema_name="pages.py:Lamp",
         )
         return Setup(
-            f"{page_object}{page}", rule.model_dump_json(), str(self.folder), page_object, "lamps", "shop", "2026-11-20"
-        )
+            f"{page_object}{page}", rule.model_dump_json(), str(self.folder), page_object, "lamps", "shop", "2026-11-20",
+            page_objects.sources(self.folder),
+        )  # fmt: skip
 
     async def judge(self, pool: ExtractorPool, name: str, **page: Any) -> Judgement:
         found = response(name)
@@ -267,7 +270,7 @@ def test_a_status_is_judged_without_the_page_object(shop: Shop) -> None:
 
 def test_the_entity_of_the_task_is_the_key_where_none_is_declared(shop: Shop) -> None:
     rule = ExtractRule(retailer="shop", page=PageRule(page_object="pages.py:behave"), schema_name="pages.py:Lamp")
-    setup = Setup("k", rule.model_dump_json(), str(shop.folder), "pages.py:behave", "lamps", "shop", "2026-11-20")
+    setup = Setup("k", rule.model_dump_json(), str(shop.folder), "pages.py:behave", "lamps", "shop", "2026-11-20", page_objects.sources(shop.folder))  # fmt: skip
 
     async def work(pool: ExtractorPool) -> list[str]:
         page = response("a1")
@@ -278,6 +281,22 @@ def test_the_entity_of_the_task_is_the_key_where_none_is_declared(shop: Shop) ->
         return [one.observations()[0]["entity_key"] for one in both]
 
     assert shop.run(work) == ['["shop","E1"]', '["shop","https://shop.example/a1"]']
+
+
+def test_a_run_goes_on_with_the_pages_py_that_it_was_planned_with(shop: Shop) -> None:
+    planned = shop.setup()
+    (shop.folder / "pages.py").write_text("def behave(page):\n    raise RuntimeError('edited for tomorrow')\n")
+
+    async def work(pool: ExtractorPool) -> tuple[Judgement, Judgement]:
+        page = response("a1")
+        return (
+            await pool.judge(page, planned, canonical_url=page.url),
+            await pool.judge(page, replace(shop.setup(), key="tomorrow"), canonical_url=page.url),
+        )
+
+    today, tomorrow = shop.run(work)
+    assert good(today)
+    assert "edited for tomorrow" in tomorrow.reason
 
 
 def test_a_cancelled_judgement_does_not_disturb_the_next(shop: Shop) -> None:

@@ -13,7 +13,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected
 from scrape_assets.flow import accept, deliver, plan, publish, run, status, verify
 from scrape_assets.flow.run import Machine
-from scrape_assets.store import observe, postgres
+from scrape_assets.store import observe, postgres, sql
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -279,3 +279,67 @@ def test_a_backlog_of_extraction_that_was_full_goes_on_when_it_shrinks(
     asyncio.run(bounded())
     with postgres.transaction(pool) as tx:
         assert len(observe.urls(tx, f"prices@{WINDOW}", "committed")) == 60
+
+
+def test_a_window_waits_for_its_release_from_its_last_acceptance_to_its_version(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    run_id = f"prices@{WINDOW}"
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    assert publish.releasable(pool, dataset) == []
+    collect(pool, tmp_path, dataset)
+    accept.accept_retailer(pool, dataset, run_id, "north", now=datetime.now(UTC))
+    assert publish.releasable(pool, dataset) == []
+    accept.accept_retailer(pool, dataset, run_id, "south", now=datetime.now(UTC))
+    assert publish.releasable(pool, dataset) == [WINDOW]
+    accept.accept_dataset(pool, run_id)
+    assert publish.releasable(pool, dataset) == [WINDOW], "judged, but a release that died here must be asked for again"
+    # A retailer that comes later belongs to later windows: this one does not wait for it.
+    later = make.dataset(tmp_path, {"west": (shop.url, ["/p/w1"])})
+    assert publish.releasable(pool, later) == [WINDOW]
+    publish.publish(pool, later, run_id)
+    assert publish.releasable(pool, later) == []
+
+
+def test_a_rejected_window_does_not_wait_for_a_release(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = two_retailers(tmp_path, shop)
+    ordinary = shop.answer
+    shop.answer = lambda path: (200, {}, NEW_DESIGN) if path.startswith("/p/s") else ordinary(path)
+    assert whole(pool, tmp_path, dataset).state == "rejected"
+    assert publish.releasable(pool, dataset) == []
+
+
+def test_rows_rejected_and_accepted_again_are_the_version_that_stands(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    ordinary = shop.answer
+    shop.answer = lambda path: (200, {}, NEW_DESIGN) if path == "/p/s1" else ordinary(path)
+    dataset = two_retailers(tmp_path, shop, coverage=0.8)
+    run_id = f"prices@{WINDOW}"
+    assert whole(pool, tmp_path, dataset).state == "accepted"
+    first = publish.publish(pool, dataset, run_id)
+    strict = two_retailers(tmp_path, shop, coverage=1.0)
+    assert judge(pool, strict).state == "rejected"
+    assert publish.releasable(pool, strict) == []
+    with pytest.raises(CandidateRejected, match="coverage"):
+        publish.publish(pool, strict, run_id)
+    relaxed = two_retailers(tmp_path, shop, coverage=0.8)
+    assert judge(pool, relaxed).state == "published"
+    again = publish.publish(pool, relaxed, run_id)
+    assert (again.dataset_version, again.rows, again.new) == (first.dataset_version, first.rows, False)
+    assert publish.releasable(pool, relaxed) == []
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select count(*) from scrape.outbox").fetchone()[0] == 1
+    assert_sound(pool)
+
+
+def test_a_retailer_is_judged_while_another_judges_the_window(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    """The row of a verdict refers to its run: that must not wait for whoever holds the run, who waits for us."""
+    dataset = two_retailers(tmp_path, shop)
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    collect(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        tx.execute("select from scrape.runs where run_id = %s for no key update", (f"prices@{WINDOW}",))
+        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", "north", now=datetime.now(UTC))
+    assert verdict.state == "accepted"
+    for query in ("lock_run", "lock_partitions", "lock_partition"):
+        assert "for no key update" in sql.queries()[query].text

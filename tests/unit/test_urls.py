@@ -68,6 +68,7 @@ def test_what_no_server_can_tell_apart_is_written_in_one_way(given: str, expecte
         ("https://shop.example/a\x00b", "U+0000"),
         ("https://shop.example/\ud800", "U+D800"),
         ("https://shop.example/" + "a" * MAX_URL_LENGTH, "8,213 characters; at most 8,192"),
+        ("https://" + "a." * 1500 + "shop.example/", "host has 3,012 characters"),
         ("https://shop.example/" + "ä" * 4000, "24,021 characters once encoded"),
     ],
 )
