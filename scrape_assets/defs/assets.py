@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import dagster as dg
 
@@ -32,8 +32,11 @@ COLLECT_POOL = "collect"
 
 REPORT_SECONDS = 10.0
 
-# With a parameter Dagster does not know its own result, and refuses an asset that has several checks.
-Materialized: TypeAlias = dg.MaterializeResult  # type: ignore[type-arg]
+if TYPE_CHECKING:
+    Materialized: TypeAlias = dg.MaterializeResult[None]
+else:
+    # With a parameter Dagster does not know its own result, and refuses an asset that has several checks.
+    Materialized = dg.MaterializeResult
 
 
 def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
