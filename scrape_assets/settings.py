@@ -93,6 +93,8 @@ def environment(settings: Settings, store: Store) -> dict[str, str]:
         **({"SCRAPE_ASSETS_DATABASE": settings.database} if settings.database else {}),
         "SCRAPE_ASSETS_DAGSTER_URL": postgres.dagster_url(store.url),
         "DAGSTER_HOME": str(settings.dagster_home),
+        # Besides `telemetry: {enabled: false}`, which does not stop the thread that uploads DAGSTER_HOME/logs.
+        "DAGSTER_DISABLE_TELEMETRY": "1",
     }
 
 

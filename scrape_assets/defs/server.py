@@ -62,7 +62,8 @@ def serve(settings: Settings, *, host: str = "127.0.0.1", port: int, on_ready: C
     load.project(settings.project)
     with environment_settings.open_store(settings, keep=True) as store, _asked_to_stop() as asked:
         cleared = clear_dead_runs(settings, store)
-        logs = settings.dagster_home / "logs"
+        # Not in DAGSTER_HOME/logs: that folder is Dagster's telemetry, which uploads and empties it.
+        logs = settings.state / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "cleared_runs.log").write_text("".join(f"{run_id}\n" for run_id in cleared))
         workspace = ["-w", str(packaged.path("workspace.yaml"))]

@@ -207,6 +207,19 @@ def test_a_backfill_of_two_windows_and_three_retailers_publishes_both(dev: Dev) 
     assert {row.partition for row in checked} == {*partitions(*two), *two}
 
 
+def test_what_dagsters_processes_say_stays_on_this_machine(dev: Dev) -> None:
+    """Dagster uploads what lies in its home's `logs`, and empties it, whatever `telemetry` says."""
+    assert dev.process is not None
+    family = psutil.Process(dev.process.pid).children(recursive=True)
+    dagsters = [process for process in family if any("dagster" in word for word in process.cmdline())]
+    assert len(dagsters) >= 2
+    assert {process.environ().get("DAGSTER_DISABLE_TELEMETRY") for process in dagsters} == {"1"}
+    assert (dev.where.state / "logs" / "webserver.log").exists()
+    assert (dev.where.state / "logs" / "daemon.log").stat().st_size > 0
+    home = dev.where.dagster_home
+    assert not [path for name in ("logs", ".logs_queue") for path in (home / name).glob("*")]
+
+
 def test_published_versions_are_delivered_without_anybody_asking(dev: Dev) -> None:
     def delivered() -> int | None:
         rows = dev.rows("select count(*) as n from scrape.deliveries where state = 'delivered'")
