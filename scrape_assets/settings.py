@@ -70,18 +70,25 @@ def load(environment: Mapping[str, str] | None = None, working_directory: Path |
     state = Path(env.get("SCRAPE_ASSETS_STATE") or project / ".scrape_assets").expanduser().resolve()
     database = env.get("SCRAPE_ASSETS_DATABASE")
     last_demo = state / DEMO_FOLDER / "last"
-    if not named and not (project / "datasets").is_dir() and last_demo.is_file():
-        project, database = _last_demo(last_demo, database)
+    database_url = env.get("SCRAPE_ASSETS_DATABASE_URL") or None
+    if database_url and not postgres.is_url(database_url):
+        raise DeclarationError("SCRAPE_ASSETS_DATABASE_URL is no URL; expected postgresql://user@host:5432/database")
+    if not named and not (project / "datasets").is_dir() and (demo := _last_demo(last_demo, database_url)):
+        project, database = demo[0], database or demo[1]
     try:
         connect_to = parse_connect_to(env.get("SCRAPE_ASSETS_CONNECT_TO", ""))
     except ValueError as error:
         raise DeclarationError(f"SCRAPE_ASSETS_CONNECT_TO: {error}") from error
-    return Settings(project, state, env.get("SCRAPE_ASSETS_DATABASE_URL") or None, database, connect_to)
+    return Settings(project, state, database_url, database, connect_to)
 
 
-def _last_demo(file: Path, database: str | None) -> tuple[Path, str]:
-    project, name = file.read_text().splitlines()[:2]
-    return Path(project), database or name
+def _last_demo(file: Path, database_url: str | None) -> tuple[Path, str] | None:
+    """Project and database of the last demo on this server, while its project is there."""
+    try:
+        project, name, server = [*file.read_text().splitlines(), "", ""][:3]
+    except OSError:
+        return None
+    return (Path(project), name) if name and Path(project).is_dir() and server == (database_url or "") else None
 
 
 def environment(settings: Settings, store: Store) -> dict[str, str]:

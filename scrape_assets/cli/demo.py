@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def demo(
     if serve:
         _serve(port, json=json)
         return
-    settings = environment.load(working_directory=Path.cwd())
+    # The database of an earlier demo is none of this one's, and may be gone.
+    settings = replace(environment.load(working_directory=Path.cwd()), database=None)
     with environment.open_store(settings), running_shop() as shop:
         name = f"demo_{datetime.now(UTC):%Y%m%d_%H%M%S}_{uuid.uuid4().hex[:4]}"
         folder = settings.state / DEMO_FOLDER / name
@@ -61,7 +63,9 @@ def demo(
         with environment.open_store(mine) as store, postgres.open_pool(store.url) as pool:
             result = _play(mine, environment.environment(mine, store), pool, shop, quiet=json)
         last = settings.state / DEMO_FOLDER / "last"
-        last.write_text(f"{folder}\n{name}\n")
+        part = last.with_name(f".last-{os.getpid()}")
+        part.write_text(f"{folder}\n{name}\n{settings.database_url or ''}\n")
+        part.replace(last)
     if json:
         emit(result)
     else:
@@ -127,11 +131,16 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
         stdout=subprocess.PIPE,
     )
     first_commit: float | None = None
-    while resumed.poll() is None and first_commit is None:
-        if _ended(pool, run_id) > ended_before:
-            first_commit = time.monotonic() - killed_at
-        time.sleep(0.2)
-    said, _ = resumed.communicate()
+    try:
+        while resumed.poll() is None and first_commit is None:
+            if _ended(pool, run_id) > ended_before:
+                first_commit = time.monotonic() - killed_at
+            time.sleep(0.2)
+        said, _ = resumed.communicate()
+    finally:
+        if resumed.poll() is None:
+            resumed.terminate()
+            resumed.wait()
     if resumed.returncode:
         raise ScrapeAssetsError(f"the resumed run ended with exit code {resumed.returncode}; its messages are above")
     summary = orjson.loads(said)

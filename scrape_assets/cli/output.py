@@ -52,7 +52,7 @@ def complain(text: str) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table on stdout; scraped text is shown as it is, never as markup. Numbers stand to the right."""
-    drawn = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    drawn = Table(title=escape(title), title_justify="left", title_style="bold", header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")

@@ -13,6 +13,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.flow import deliver, publish
+from scrape_assets.rules import windows
 
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -72,7 +73,7 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
         with store.open() as (_, pool):
-            due = publish.releasable(pool, dataset)
+            due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         for window in due:
             tags = {"dagster/partition": window}
             last = context.instance.get_run_records(dg.RunsFilter(job_name=job.name, tags=tags), limit=1)

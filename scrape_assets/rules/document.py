@@ -11,15 +11,13 @@ from parsel import Selector
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 from w3lib.encoding import html_body_declared_encoding, http_content_type_encoding, read_bom, to_unicode
 
+from scrape_assets.rules.money import APART
 from scrape_assets.rules.page import Response
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 MANY_TAGS = 20_000
 """From this many tags on the nesting is measured before a tree is built."""
-
-APART = "|"
-"""What keeps the texts of two elements from being read as one number, as a space between them would not."""
 
 MAX_DEPTH = 8_000
 """Tree building takes time quadratic in the nesting: a deeper page is refused, not parsed for minutes."""
@@ -29,6 +27,8 @@ _FOREIGN_RUN = re.compile(rb"[\x80-\xff]{4}")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _TAG = re.compile(r"<(/?)([a-z][a-z0-9-]*)", re.IGNORECASE)
 _APART = re.compile(r"\s*\|[\s|]*")
+# Where the page itself writes the separator, the cents beside it are cents: "39|,99", "39,|99".
+_WRITTEN_CENTS = re.compile(r"(?<=\d)\|(?=[.,]\|?\d\d(?!\d))|(?:(?<=\d[.,])|(?<=\d\|[.,]))\|(?=\d\d(?!\d))")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _SINGLE_BYTE = ("cp125", "iso8859", "mac", "koi8", "cp866", "cp874", "ascii")
 _NOT_OF_THE_WEB = frozenset(("unicode-escape", "raw-unicode-escape", "punycode", "idna", "undefined", "utf-7"))
@@ -215,7 +215,7 @@ def text_of(node: LexborNode, *, joint: str = "") -> str:
     boundary = False
     for item in node.traverse(include_text=True):
         if not item.is_text_node:
-            if item.tag not in _INLINE:
+            if _is_block(item) or _is_block(item.prev):
                 parts.append(" ")
             boundary = boundary or item.tag != _COMMENT_TAG
             continue
@@ -227,7 +227,7 @@ def text_of(node: LexborNode, *, joint: str = "") -> str:
         text = item.text_content or ""
         if before is not None and not before.is_text_node:
             boundary = True
-            if before.tag not in _INLINE:
+            if _is_block(before):
                 parts.append(" ")
         if boundary:
             digits = parts and parts[-1][-1:].isdigit() and text[:1].isdigit()
@@ -235,7 +235,16 @@ def text_of(node: LexborNode, *, joint: str = "") -> str:
         parts.append(text)
         boundary = False
     text = " ".join("".join(parts).split())
-    return _APART.sub(APART, text).strip(APART) if joint == APART else text
+    return apart(text) if joint == APART else text
+
+
+def _is_block(node: LexborNode | None) -> bool:
+    return node is not None and not node.is_text_node and node.tag not in _INLINE
+
+
+def apart(text: str) -> str:
+    """The text with one `|` at most between two parts and none around them, nor where cents are written as cents."""
+    return _WRITTEN_CENTS.sub("", _APART.sub(APART, text).strip(APART))
 
 
 def is_storable(text: str) -> bool:

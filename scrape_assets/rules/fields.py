@@ -11,9 +11,9 @@ from parsel import Selector
 from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules.currency import currency_code
-from scrape_assets.rules.document import APART, Document, text_of
+from scrape_assets.rules.document import Document, apart, text_of
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
+from scrape_assets.rules.money import APART, Money, Refusal, parse_money, parse_number
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, iso_utc, priced
 from scrape_assets.rules.row import Failed, Row, checked, snippet
 from scrape_assets.rules.spec import ExtractRule, FieldRule, PageRule
@@ -208,6 +208,8 @@ def _by_xpath(document: Document, scope: LexborNode | None, spec: FieldRule) -> 
             names = (spec.attr,) if spec.attr else _ADDRESS_ATTRIBUTES
             text = next((hit.attrib[name] for name in names if hit.attrib.get(name)), "")
         else:
-            text = _joint(spec).join(hit.xpath(".//text()[not(parent::script or parent::style)]").getall())
+            joint = _joint(spec)
+            text = joint.join(hit.xpath(".//text()[not(parent::script or parent::style)]").getall())
+            text = apart(text) if joint == APART else text
         found.append(" ".join(text.split()))
     return found

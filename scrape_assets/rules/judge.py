@@ -10,7 +10,6 @@ from scrape_assets.rules import classify
 from scrape_assets.rules.classify import Finding
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.extract import extract
-from scrape_assets.rules.offers import NOT_FOR_SALE
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.row import Failed, Row
@@ -71,12 +70,12 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
 def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page: PageRule) -> Finding | None:
     """What the page is instead, where only texts were found on it and nothing was declared to be expected.
 
-    A heading or a paragraph may well be found on a robot check; a number that fits its field is not.
+    A heading may well be found on any page, and two texts on a robot check; a number that fits its field is not.
     """
     numbers = [name for name, spec in page.fields.items() if spec.kind in ("money", "decimal", "int")]
     if page.expect is not None or not page.fields or any(name in row.values for row in rows for name in numbers):
         return None
-    if page.rows is not None or any(row.values.get("availability") in NOT_FOR_SALE for row in rows):
+    if page.rows is not None or any(len(set(row.values) & set(page.fields)) > 1 for row in rows):
         return classify.challenge_title(document)
     found = classify.unexpected(document, response)
     return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found

@@ -9,7 +9,8 @@ from typing import Any
 
 from selectolax.lexbor import LexborNode
 
-from scrape_assets.rules.document import APART, Document, text_of
+from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.money import APART
 
 MAX_PROPERTIES = 10_000
 """A page with more items or properties is a catalogue or an attack, not a product."""

@@ -15,6 +15,9 @@ MAX_TEXT = 200
 """A longer text is no price but a passage; which of its numbers would be meant is anybody's guess."""
 MAX_DIGITS = 18
 
+APART = "|"
+"""What keeps the texts of two elements from being read as one number, as a space between them would not."""
+
 _FOLDED = str.maketrans(
     {
         "，": ",", "．": ".", "。": ".", "﹐": ",", "﹒": ".",
@@ -35,11 +38,11 @@ _STARTING = re.compile(
     r"(?<!\w)(?:from|starting at|starts at|as low as|up to|ab|bis|desde|hasta|a partir de|à partir de|dès|jusqu.à"
     r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?![^\W\d_])"
     # A plus at the number or its sign, or a swung dash anywhere: "$349+", "~20".
-    r"|[0-9€$£¥￥円元]\+|[~～〜]",
+    r"|[0-9€$£¥￥円元]\+(?!\w)|[~～〜]",
     re.IGNORECASE,
 )
 _INSTALMENT = re.compile(
-    r"(?:/|\bper|\bpro|\bpar|\bal|\bpor)[\s|]*"
+    r"(?:/[\s|]*|\b(?:per|pro|par|al|por)[\s|]+)"
     r"(?:mo|month|mth|monat|mes|mois|mese|mnd|miesiąc|měsíc|year|yr|jahr|año|an|week|wk|woche|semaine|semana)\b"
     r"|\b(?:a|an|each|every|im|je|jeden|au|al|em|cada|chaque)[\s|]+"
     r"(?:mo|month|mth|monat|mois|mes|mês|mese|year|yr|jahr|year|année|año|week|woche|semaine|semana)\b"
@@ -181,7 +184,8 @@ def _is_glued(before: str, after: str) -> bool:
 
 def _is_negative(before: str) -> bool:
     """Whether a minus belongs to the number: at its front, after nothing or a space, perhaps before a currency."""
-    return re.search(r"(?:^|[\s(])-\s?[^\w\s-]?$|^-\s?[A-Z]{3}\s?$", before) is not None
+    before = before.replace(APART, " ")
+    return re.search(r"(?:^|[\s(])-\s?[^\w\s-]?\s?$|^-\s?[A-Z]{3}\s?$", before) is not None
 
 
 def _read(token: str, decimal: DecimalSeparator | None, currency: str | None, whole: bool) -> Decimal | Refusal:

@@ -12,10 +12,10 @@ from typing import Any
 from selectolax.lexbor import LexborHTMLParser
 
 from scrape_assets.rules.currency import currency_code
-from scrape_assets.rules.document import APART, Document, text_of
+from scrape_assets.rules.document import Document, text_of
 from scrape_assets.rules.fields import PRODUCT_OFFER
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import Refusal
+from scrape_assets.rules.money import APART, Refusal
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, priced
 from scrape_assets.rules.row import Failed, Row, checked, snippet
 from scrape_assets.rules.spec import ExtractRule

@@ -120,6 +120,15 @@ def bounds(rule: WindowRule, key: str) -> tuple[datetime, datetime]:
     return begin, _tick_after(rule, begin)
 
 
+def exists(rule: WindowRule, key: str) -> bool:
+    """Whether the key names a window of the rule; the rule may have changed since it did."""
+    try:
+        bounds(rule, key)
+    except ValueError:
+        return False
+    return True
+
+
 def key_at(rule: WindowRule, instant: datetime) -> str:
     """The key of the window that the instant belongs to."""
     moment = instant.astimezone(UTC)

@@ -74,11 +74,19 @@ def _from(
     if not found:
         return None
     meant = _of_this_page(found, document, requested_url) if len(found) > 1 else found
-    chosen = [one for one in meant if one.node.get("offers") or one.node.get("hasVariant")]
+    chosen = [one for one in meant if _sells(one)]
+    if not chosen:
+        # What is meant may be said in two places, the price in the one that does not name the address.
+        chosen = [one for one in found if _sells(one) and any(_same_thing(one, other) for other in meant)]
     if not chosen:
         unpriced += meant
         return Refusal(f"price missing: {meant[0].source} has no offers")
-    for other in [*unpriced, *(one for one in meant if one not in chosen)]:
+    elsewhere = (
+        []
+        if any(_is_elsewhere(one, document, requested_url) for one in chosen)
+        else [one for one in meant if _is_elsewhere(one, document, requested_url)]
+    )
+    for other in [*unpriced, *(one for one in meant if one not in chosen and one not in elsewhere)]:
         if not any(_same_thing(other, one) for one in chosen):
             return _ambiguous_product([other, *chosen])
     outcomes = [rows_of(one, document, rule.page) for one in chosen]
@@ -98,6 +106,17 @@ def _from(
 def _ambiguous_product(chosen: list[Candidate]) -> Refusal:
     names = ", ".join(repr((first_text(one.node.get("name")) or "?")[:40]) for one in chosen[:3])
     return Refusal(f"ambiguous product: {len(chosen)} on the page and none alone matches its address ({names})", True)
+
+
+def _sells(one: Candidate) -> bool:
+    return bool(one.node.get("offers") or one.node.get("hasVariant"))
+
+
+def _is_elsewhere(one: Candidate, document: Document, requested_url: str) -> bool:
+    """Whether the candidate names addresses, and none of them is this page's: a related product."""
+    here = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
+    stated = {_address(url)[:2] for url in _addresses(one, document)}
+    return bool(stated) and not stated & here
 
 
 def _same_thing(one: Candidate, other: Candidate) -> bool:
@@ -137,11 +156,7 @@ def _told_apart(rows: list[Row], key: tuple[str, ...]) -> list[Row] | Refusal:
 
 def _of_this_page(found: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
     """Of several candidates, the one whose address or number is the page's; all that are left when none is alone."""
-    addresses = {document.url, requested_url}
-    for node in document.css('link[rel="canonical"][href]'):
-        if address := document.absolute(node.attributes.get("href") or ""):
-            addresses.add(address)
-    whole = {_address(url) for url in addresses}
+    whole = {_address(url) for url in _own_addresses(document, requested_url)}
     paths = {address[:2] for address in whole}
     words = " ".join(
         unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url)
@@ -158,6 +173,14 @@ def _of_this_page(found: list[Candidate], document: Document, requested_url: str
             return matching
         left = matching or left
     return left
+
+
+def _own_addresses(document: Document, requested_url: str) -> set[str]:
+    addresses = {document.url, requested_url}
+    for node in document.css('link[rel="canonical"][href]'):
+        if address := document.absolute(node.attributes.get("href") or ""):
+            addresses.add(address)
+    return addresses
 
 
 def _addresses(candidate: Candidate, document: Document) -> list[str]:

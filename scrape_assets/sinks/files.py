@@ -15,6 +15,7 @@ import io
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
@@ -25,6 +26,9 @@ Record = Mapping[str, Any]
 
 BATCH_ROWS = 20_000
 """Rows held at a time: a Parquet row group, whatever the size of the version."""
+
+LEFTOVER_SECONDS = 3600.0
+"""After which a half-written file is nobody's any more."""
 
 MANIFEST = "manifest.json"
 
@@ -49,6 +53,10 @@ def send(
     folder = folder_of(path, event)
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"part-0000.{form}"
+    for left in folder.glob(f".{part.name}.*"):
+        # Of a writer that was killed; one that still writes is younger.
+        if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
+            left.unlink(missing_ok=True)
     counted = _Counting(rows)
     writer: Callable[[BinaryIO, Sequence[str], Iterator[Record]], None] = {
         "parquet": _parquet,

@@ -136,14 +136,22 @@ def _prepare(setup: dict[str, Any]) -> _Prepared:
         else:
             # Edited since the run was planned: this run goes on with what it was planned with.
             with tempfile.TemporaryDirectory(prefix="scrape-assets-pages-") as name:
-                for path, text in setup["page_sources"].items():
-                    file = Path(name, path)
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(text, encoding="utf-8")
+                _restore(folder, Path(name), setup["page_sources"])
                 loaded = page_objects.load(Path(name), setup["page_object"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
         return _Prepared(*identity, duplicates, fault=f"page object {setup['page_object']}: {_words(error)}")
     return _Prepared(*identity, duplicates, page_object=_honest(loaded))
+
+
+def _restore(folder: Path, copy: Path, sources: dict[str, str]) -> None:
+    """The copy holds the sources as given, and links to everything else that lies beside them."""
+    for path in folder.iterdir():
+        if path.suffix != ".py" and path.name not in {Path(source).parts[0] for source in sources}:
+            (copy / path.name).symlink_to(path)
+    for name, text in sources.items():
+        file = copy / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 class _OutOfMemory(BaseException):

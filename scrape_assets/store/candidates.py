@@ -160,7 +160,12 @@ def releasable(tx: Transaction, dataset_id: str) -> list[str]:
     for row in sql.many(tx, "find_releasable", dataset_id=dataset_id):
         named = [member.named for member in members(tx, row.run_id)]
         version, newest = standing(tx, row.run_id), dataset_candidate(tx, row.run_id)
-        judged = newest is not None and newest.members == named and newest.state == "rejected"
+        judged = (
+            newest is not None
+            and newest.members == named
+            and newest.state == "rejected"
+            and "member_moved" not in (newest.verdict or {})
+        )
         if not judged and (version is None or version.members != named):
             windows.append(row.collection_window)
     return windows

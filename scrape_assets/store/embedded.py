@@ -459,6 +459,9 @@ def _start(place: Place, deadline: float) -> None:
     _children.append(process)
     try:
         _await_bootstrap(place, process, deadline, begin)
+    except StoreUnreachable:
+        # It ended, or it recovers from a crash: that goes on, or the next start would only begin it again.
+        raise
     except BaseException:
         process.send_signal(signal.SIGINT)
         raise

@@ -34,6 +34,15 @@ class DataRefused(Exception):
     """Postgres or its driver refused the data itself (SQLSTATE class 22, 23, 54): the page's fault, not the store's."""
 
 
+def is_url(text: str) -> bool:
+    """Whether the text is a connection string of Postgres. The driver's reason is left out: it may show a password."""
+    try:
+        conninfo_to_dict(text)
+    except psycopg.ProgrammingError:
+        return False
+    return True
+
+
 def connect(url: str, *, autocommit: bool = False) -> Transaction:
     """An open connection with named-tuple rows; StoreUnreachable, with the reason, when there is none to be had."""
     try:
@@ -163,9 +172,16 @@ def ensure_migrated(url: str) -> None:
     """Nothing to apply; else an error that names the command to run."""
     with connect(url) as tx:
         known = tx.execute("select to_regclass('scrape.migrations') is not null as known").fetchone()
-        applied = (
-            {row.name for row in tx.execute("select name from scrape.migrations")} if known and known.known else set()
-        )
+        try:
+            applied = (
+                {row.name for row in tx.execute("select name from scrape.migrations")}
+                if known and known.known
+                else set()
+            )
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ScrapeAssetsError(
+                f"{masked(url)}: {_first_line(error)}; `scrape-assets db migrate` was run by another role"
+            ) from error
     missing = [name for name, _, _ in migrations() if name not in applied]
     if missing:
         raise ScrapeAssetsError(f"{masked(url)} lacks migration {missing[0]}: run `scrape-assets db migrate`")
@@ -174,7 +190,12 @@ def ensure_migrated(url: str) -> None:
 def create_database(owner_url: str, name: str) -> str:
     """An empty database of that name beside this one; returns its owner URL."""
     with connect(owner_url, autocommit=True) as connection:
-        connection.execute(composed.SQL("create database {}").format(composed.Identifier(name)))
+        try:
+            connection.execute(composed.SQL("create database {}").format(composed.Identifier(name)))
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise ScrapeAssetsError(
+                f"{masked(owner_url)}: {_first_line(error)}; this needs a role that may create databases"
+            ) from error
     return with_database(owner_url, name)
 
 

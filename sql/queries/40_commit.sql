@@ -116,7 +116,7 @@ select %(run_id)s, a.sha256, a.retailer, a.segment, a.segment_offset, a.length, 
  order by a.sha256
 on conflict (run_id, sha256) do update
    set segment = excluded.segment, segment_offset = excluded.segment_offset, length = excluded.length
- where known.segment like '%%/failed-%%' and excluded.segment not like '%%/failed-%%';
+ where known.segment ~ '/failed-[^/]*$' and excluded.segment !~ '/failed-[^/]*$';
 
 -- name: find_closed_attempts :many
 -- After a COMMIT whose answer was lost: which of these attempts did it close.

@@ -43,7 +43,10 @@ retry: {attempts: 1, base: 0.1s, cap: 0.5s}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 defaults: {fetch: {rate: none}}
 """
-SIGNS = {"€": {"EUR"}, "£": {"GBP"}, "zł": {"PLN"}, "$": {"CAD", "CLP", "USD"}}
+THOUSANDS = {"puntoticket"}
+"""Pages whose annotated price lost its thousands separator: 3.34 stands for 3340."""
+
+SIGNS = {"€": {"EUR"}, "£": {"GBP"}, "zł": {"PLN"}, "$": {"CAD", "CLP", "USD"}, "Kn": {"HRK"}}
 """What the annotator's signs can stand for."""
 
 AVAILABILITIES = {"InStock": "in_stock", "OutOfStock": "out_of_stock"}
@@ -69,8 +72,8 @@ class Page:
             return {}
         ours, wrong = self.values, {}
         price = ours.get("price")
-        # The annotator's 3.34 can stand for 3340: the text had a thousands separator.
-        if price and self.truth["price"] and Decimal(price) / Decimal(self.truth["price"]) not in (1, 1000):
+        scale = 1000 if any(name in self.file for name in THOUSANDS) else 1
+        if price and self.truth["price"] and Decimal(price) != Decimal(self.truth["price"]) * scale:
             wrong["price"] = f"{price} for {self.truth['price']}"
         currency = ours.get("currency")
         if currency and currency not in SIGNS.get(self.truth["currency"], {currency}):

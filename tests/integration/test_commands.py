@@ -195,3 +195,21 @@ def test_a_worker_says_once_that_a_declaration_differs_and_leaves_the_work_open(
     assert "this project's differs" in ended.err
     assert "no open work" not in ended.err
     assert not shop.requests
+
+
+def test_verify_ends_with_exit_code_1_and_names_the_broken_invariant_and_its_key(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    day = today()
+    plan.plan(pool, make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])}), day, now=datetime.now(UTC))
+    assert command("verify").code == 0
+    with pool.connection() as connection:
+        connection.execute("update scrape.run_partitions set planned = planned + 1")
+    ended = command("verify", "--json")
+    assert ended.code == 1
+    (violation,) = ended.json["violations"]
+    assert (violation["invariant"], violation["keys"]) == ("no_task_lost", [f"prices@{day} north"])
+    assert violation["sentence"]
+    shown = command("verify")
+    assert shown.code == 1
+    assert f"prices@{day} north" in shown.out

@@ -209,6 +209,13 @@ def test_a_429_pauses_the_origin_and_costs_no_attempt(pool: Pool, tmp_path: Path
         origin = tx.execute("select paused_until, pause_reason from scrape.origins").fetchone()
     assert tuple(task) == ("committed", 1, 2, 1)
     assert origin.paused_until is not None and "429" in origin.pause_reason
+    with postgres.transaction(pool) as tx:
+        paused = tx.execute(
+            "select o.paused_until - a.finished_at as wait from scrape.origins o, scrape.attempts a"
+            " where a.outcome = 'released' and a.http_status = 429"
+        ).fetchone()
+    # Our own backoff would be a fifth of it: the second is the site's word.
+    assert paused.wait.total_seconds() >= 0.9
     assert_sound(pool)
 
 

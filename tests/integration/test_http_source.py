@@ -20,7 +20,8 @@ from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.http import MAX_REDIRECTS, HttpSource, parse_connect_to
 from scrape_assets.sources.inflate import inflate
 
-pytestmark = pytest.mark.slow  # waits for hostile servers
+slow = pytest.mark.slow
+"""What waits for a hostile server, or feeds on one."""
 
 PAGE = b"<html><h1>Lamp</h1>" + b"<p>an ordinary page</p>" * 400 + b"</html>"
 
@@ -322,6 +323,7 @@ def test_an_encoding_nobody_asked_for_is_refused_by_name(coding: str) -> None:
     assert coding in found.reason
 
 
+@slow
 def test_a_gzip_bomb_is_too_large_and_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(bytes(1_000_000)) for _ in range(50)) + packer.flush()
@@ -336,6 +338,7 @@ def test_a_gzip_bomb_is_too_large_and_takes_no_memory() -> None:
     assert peak < 8_000_000
 
 
+@slow
 @pytest.mark.parametrize(
     ("head", "drop"),
     [
@@ -358,6 +361,7 @@ def test_a_body_of_exactly_the_limit_is_whole_and_one_byte_more_is_not() -> None
         assert found.failure_class is FailureClass.TOO_LARGE
 
 
+@slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -398,6 +402,7 @@ def test_a_huge_header_is_refused(head: bytes) -> None:
     assert "header" in found.reason
 
 
+@slow
 def test_endless_header_lines_are_refused() -> None:
     found = failure({"/": dripping(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 1000, 0)})
     assert found.failure_class in (FailureClass.TOO_LARGE, FailureClass.TRANSPORT)
@@ -568,6 +573,7 @@ def test_a_redirect_may_be_refused_by_the_caller() -> None:
     assert len(site.requests) == 1
 
 
+@slow
 def test_the_deadline_covers_all_hops_together() -> None:
     async def slow(_request: Request, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.3)

@@ -23,6 +23,9 @@ KINDS = {
     "empty shell": PageState.EMPTY_SHELL,
 }
 SIGNS = {"€": "EUR", "£": "GBP", "zł": "PLN"}
+DOLLARS = {"product_puntoticket.com_3f5c52.html": "CLP", "product_usedvictoria.com_557975.html": "CAD"}
+EXPLAINED = {"product_oos_nay.sk_ccbaa8.html": ["availability"]}
+"""Where we differ from the annotator without being wrong: see docs/real_pages.md."""
 LEAST_PRICED = 9
 """How many of the product pages name a price and currency beyond doubt in their own data."""
 
@@ -73,10 +76,10 @@ def test_a_price_that_is_taken_is_the_annotated_one(page: dict[str, str]) -> Non
         return
     (row,) = result.rows
     if page["price"]:
-        # The annotator's 3.34 can stand for 3340: the text had a thousands separator.
-        assert Decimal(row.values["price"]) in {Decimal(page["price"]), Decimal(page["price"]) * 1000}
-    if page["currency"] in SIGNS:
-        assert row.values["currency"] == SIGNS[page["currency"]]
+        scale = 1000 if any(name in page["file"] for name in real.THOUSANDS) else 1
+        assert Decimal(row.values["price"]) == Decimal(page["price"]) * scale
+    if known := SIGNS.get(page["currency"]) or DOLLARS.get(page["file"]):
+        assert row.values["currency"] == known
     if page["gtin"] and "gtin" in row.values:
         assert row.values["gtin"] == page["gtin"]
     if page["sku"] and "sku" in row.values:
@@ -96,5 +99,6 @@ def test_the_program_itself_collects_them_under_their_own_hosts(tmp_path: Path) 
     assert {page.file: page.page_state for page in pages if page.kind in KINDS} == {
         page.file: KINDS[page.kind].value for page in pages if page.kind in KINDS
     }
-    assert [page.file for page in pages if "price" in page.differences()] == []
+    # The one difference that stands is explained in docs/real_pages.md: the site's own data says otherwise.
+    assert {page.file: list(page.differences()) for page in pages if page.differences()} == EXPLAINED
     assert sum(bool(page.values) for page in pages if page.kind == "product") >= LEAST_PRICED

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from scrape_assets.rules.document import APART, REPLACEMENT, Document, UnreadablePage, decode, text_of
+from scrape_assets.rules.document import REPLACEMENT, Document, UnreadablePage, decode, text_of
+from scrape_assets.rules.money import APART
 
 PRICE = "<p>19,99 € – Größe</p>"
 
@@ -92,6 +93,15 @@ def test_text_keeps_words_apart_and_scripts_out() -> None:
 def test_raised_cents_never_join_the_euros() -> None:
     page = document("<div>19<sup>99</sup></div>")
     assert (text_of(page.css("div")[0]), text_of(page.css("div")[0], joint=APART)) == ("19 99", "19|99")
+
+
+@pytest.mark.parametrize("markup", ["39<b>,99</b> €", "39,<sup>99</sup> €", "<i>39</i><i>,</i><i>99</i> €"])
+def test_cents_behind_a_written_separator_belong_to_their_euros(markup: str) -> None:
+    assert text_of(document(f"<div>{markup}</div>").css("div")[0], joint=APART).startswith("39,99")
+
+
+def test_an_inline_element_after_a_block_stands_apart() -> None:
+    assert text_of(document("<h1><div>Acme</div><span>Widget</span></h1>").css("h1")[0]) == "Acme Widget"
 
 
 def test_a_hostile_nesting_is_refused_before_it_is_parsed() -> None:

@@ -129,6 +129,24 @@ def test_a_product_without_offers_may_have_its_price_in_a_weaker_kind_of_data() 
     assert (row["name"], row["price"]) == ("Lid", "4.5")
 
 
+def test_an_address_on_another_node_of_the_product_does_not_hide_its_price() -> None:
+    review = {"@type": "Product", "@id": URL, "name": "Cup", "aggregateRating": {"ratingValue": 4}}
+    [row] = rows(run(ld(review, product(sku="7", offers=offer("4.50", url=URL + "?variant=1")))))
+    assert row["price"] == "4.5"
+
+
+def test_related_products_without_offers_make_no_page_ambiguous() -> None:
+    related = [{"@type": "Product", "name": f"Cup {n}", "url": f"https://shop.test/p/{n}"} for n in range(3)]
+    [row] = rows(run(ld(product(name="Teapot", sku="7"), *related)))
+    assert row["name"] == "Teapot"
+
+
+def test_a_minus_in_another_element_than_its_label_is_kept() -> None:
+    schema = PageRule(fields={"change": FieldRule(type="decimal", xpath="//td"), "name": FieldRule(css="i")})
+    [row] = rows(run("<i>x</i><td>\n <span>-3.5</span></td>", schema, schema="own"))
+    assert row["change"] == "-3.5"
+
+
 def test_a_product_without_a_name_contradicts_nothing() -> None:
     [row] = rows(run(ld({"@type": "Product", "aggregateRating": {"ratingValue": 4}}, product())))
     assert row["price"] == "4.5"

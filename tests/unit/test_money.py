@@ -37,6 +37,9 @@ SURE = [
     ("$.99", "0.99", None),
     ("15|%|59,90 EUR", "59.90", "EUR"),
     ("19,99 € + Versand", "19.99", "EUR"),
+    ("Promo 19,99 €", "19.99", "EUR"),
+    ("PROMO|19,99 €", "19.99", "EUR"),
+    ("$39.99+GST", "39.99", None),
 ]
 
 
@@ -103,7 +106,7 @@ def test_a_text_without_a_price_is_no_zero(text: str) -> None:
     assert not result.ambiguous
 
 
-@pytest.mark.parametrize("text", ["-5 €", "EUR -12", "- 15 €"])
+@pytest.mark.parametrize("text", ["-5 €", "EUR -12", "- 15 €", "Rabatt|-5,00 €", "-|5 €", "- € 5"])
 def test_a_negative_price_is_refused(text: str) -> None:
     assert parse_money(text) == Refusal(f"negative price {text!r}")
 
@@ -159,6 +162,10 @@ def test_a_code_that_is_also_a_word_proves_nothing_in_a_text() -> None:
 def test_a_whole_number_reads_any_separator_as_thousands() -> None:
     assert parse_number("(1,234 reviews)", whole=True) == Decimal(1234)
     assert isinstance(parse_number("12.5", whole=True), Refusal)
+
+
+def test_a_minus_stays_with_its_number_across_elements() -> None:
+    assert parse_number("Change|-3.5") == Decimal("-3.5")
 
 
 def test_a_number_may_be_negative_but_not_one_of_two() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scrape_assets.rules.retry import Decision, RetryPolicy, decide
-from scrape_assets.rules.states import FailureClass, TaskState
+from scrape_assets.rules.retry import RATE_LIMIT_REFUNDS, Decision, RetryPolicy, decide
+from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 
 
 def decided(failure: FailureClass, **given: Any) -> Decision:
@@ -48,3 +48,44 @@ def test_what_may_pass_is_tried_again_until_the_attempts_are_used_up(failure: Fa
     assert again.delay_seconds > 0
     last = decided(failure, attempt=4)
     assert (last.state, last.task_class) == (TaskState.QUARANTINED, FailureClass.RETRIES_EXHAUSTED)
+
+
+def test_a_429_waits_as_long_as_the_site_says_and_costs_no_attempt() -> None:
+    decision = decided(FailureClass.RATE_LIMITED, retry_after_seconds=120.0)
+    assert (decision.state, decision.outcome) == (TaskState.PENDING, Outcome.RELEASED)
+    assert decision.refund
+    assert decision.pause_origin_seconds == 120.0
+
+
+def test_a_429_that_names_no_time_pauses_for_half_the_base_at_least() -> None:
+    decision = decided(FailureClass.RATE_LIMITED, jitter=0.0)
+    assert decision.state is TaskState.PENDING
+    assert decision.pause_origin_seconds == 15.0
+
+
+def test_the_last_attempt_is_refunded_too_while_refunds_are_left() -> None:
+    decision = decided(FailureClass.RATE_LIMITED, attempt=4, rate_limited_before=RATE_LIMIT_REFUNDS - 1)
+    assert (decision.state, decision.refund) == (TaskState.PENDING, True)
+
+
+@pytest.mark.parametrize("wait", [None, 90.0])
+def test_a_429_after_the_refunds_counts_as_an_attempt_and_pauses_all_the_same(wait: float | None) -> None:
+    given: dict[str, Any] = {"rate_limited_before": RATE_LIMIT_REFUNDS, "retry_after_seconds": wait}
+    again = decided(FailureClass.RATE_LIMITED, attempt=3, **given)
+    assert (again.state, again.outcome, again.refund) == (TaskState.RETRY_WAIT, Outcome.RETRY, False)
+    # The backoff of attempt 3 at jitter 0.5, or the site's own word.
+    assert again.pause_origin_seconds == again.delay_seconds == (wait or 120.0)
+    last = decided(FailureClass.RATE_LIMITED, attempt=4, **given)
+    assert (last.state, last.task_class) == (TaskState.QUARANTINED, FailureClass.RETRIES_EXHAUSTED)
+    assert not last.refund
+    assert last.pause_origin_seconds == (wait or 240.0)
+
+
+@pytest.mark.parametrize(("wait", "delay"), [(120.0, 120.0), (5.0, 30.0), (None, 30.0)])
+def test_a_503_is_tried_again_no_sooner_than_it_asked_and_than_our_own_backoff(
+    wait: float | None, delay: float
+) -> None:
+    decision = decided(FailureClass.HTTP_5XX, retry_after_seconds=wait)
+    assert decision.state is TaskState.RETRY_WAIT
+    assert decision.delay_seconds == delay
+    assert decision.pause_origin_seconds is None

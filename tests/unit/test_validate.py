@@ -73,6 +73,47 @@ def test_a_column_that_is_all_null_is_caught_where_it_is_required() -> None:
     assert judged(*rows)["required:currency"].got == "3 of 3 rows without"
 
 
+def test_values_stay_what_they_are_beside_a_null() -> None:
+    rows = [
+        ("e1", "", "p", 1.0, '{"gtin": "0012345", "sku": 9007199254740993, "promotion": ["a"]}'),
+        ("e2", "", "p", 1.0, '{"gtin": null, "name": null}'),
+    ]
+    table = validate.frame(rows, COLUMNS)
+    assert table["gtin"].tolist() == ["0012345", None]
+    assert table["sku"].tolist() == [9007199254740993, None]
+    assert table["promotion"].tolist() == [["a"], None]
+
+
+OWN = """
+import pandera.pandas as pa
+from pandera.typing import Series
+
+class Thing(pa.DataFrameModel):
+    title: str
+    stock: int = pa.Field(nullable=True)
+    in_stock: bool = pa.Field(nullable=True)
+"""
+
+
+@pytest.mark.parametrize("stock", [[1, 2], [1, None], [None, None], ["abc", 1], [[1], {"a": 1}]])
+@pytest.mark.parametrize("flag", [[True, None], [None, None], ["perhaps", True]])
+def test_a_schema_of_ones_own_gives_a_verdict_for_whatever_the_columns_hold(
+    tmp_path: Path, stock: list[Any], flag: list[Any]
+) -> None:
+    (tmp_path / "pages.py").write_text(OWN)
+    rows = [
+        (f"e{n}", "", f"http://shop.example/{n}", 1.0, orjson.dumps({"title": "x", "stock": a, "in_stock": b}).decode())
+        for n, (a, b) in enumerate(zip(stock, flag, strict=True))
+    ]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    assert checks["required:title"].passed
+    if "abc" in stock:
+        assert not checks["schema"].passed
+        assert "stock" in str(checks["schema"].samples)
+
+
 @pytest.mark.parametrize(("at", "fresh"), [(599.0, False), (601.0, True), (1399.0, True), (1401.0, False)])
 def test_rows_must_stem_from_this_collection(at: float, fresh: bool) -> None:
     assert judged(GOOD, observed_at=at)["freshness"].passed is fresh

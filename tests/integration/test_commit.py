@@ -1,0 +1,192 @@
+"""The group commit and the claim against real Postgres: refused data, lost answers, claims at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow import plan, verify
+from scrape_assets.flow.commit import Committer, Item
+from scrape_assets.rules import keys
+from scrape_assets.store import lease, postgres
+from scrape_assets.store.commit import Result
+from scrape_assets.store.lease import Claim
+from scrape_assets.store.postgres import Pool, Transaction
+from tests.helpers import make
+
+RUN, WINDOW, SITE = "prices@2026-03-05", "2026-03-05", "http://127.0.0.1:9"
+PATIENCE_SECONDS = 300.0
+
+
+@pytest.fixture
+def planned(pool: Pool, tmp_path: Path) -> str:
+    dataset = make.dataset(tmp_path, {"north": (SITE, [f"/p/{i}" for i in range(5)])})
+    plan.plan(pool, dataset, WINDOW, now=datetime(2026, 3, 5, 12, tzinfo=UTC))
+    return plan.freeze(dataset, dataset.retailers["north"]).manifest_hash
+
+
+def claim(tx: Transaction, manifest_hash: str, worker_id: str = "w") -> list[Claim]:
+    return lease.claim(
+        tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=manifest_hash, worker_id=worker_id,
+        wanted=5, ahead_seconds=1.0, lease_seconds=900.0, deadline_seconds=900.0,
+    )  # fmt: skip
+
+
+def claimed(pool: Pool, manifest_hash: str) -> list[Claim]:
+    with postgres.transaction(pool) as tx:
+        found = claim(tx, manifest_hash)
+    assert len(found) == 5
+    return found
+
+
+def row(one: Claim, *, name: str = "x", entity: str | None = None) -> dict[str, Any]:
+    payload = {"name": name, "price": "10"}
+    entity = entity or keys.entity_key("north", [one.url])
+    return {
+        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
+        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
+    }  # fmt: skip
+
+
+def committed(one: Claim, its: dict[str, Any]) -> Result:
+    rows = orjson.dumps([its]).decode()
+    return Result(one.lease, SITE, "committed", "committed", one.leased_at, "v1", rows=rows, row_count=1)
+
+
+def items(*results: Result) -> list[Item]:
+    return [Item(RUN, WINDOW, "north", result) for result in results]
+
+
+def committer(pool: Pool, folder: Path) -> Committer:
+    return Committer(pool, folder / "artifacts", "w", lambda _item, _passed: None)
+
+
+def rows_of(pool: Pool, query: str) -> list[tuple[Any, ...]]:
+    with postgres.transaction(pool) as tx:
+        return [tuple(found) for found in tx.execute(query)]
+
+
+def assert_sound(pool: Pool) -> None:
+    assert {v.name: v.keys for v in verify.verify(pool).violations} == {}
+
+
+@pytest.mark.parametrize("place", [0, 2, 4])
+@pytest.mark.parametrize("fault", [{"name": "a\x00b"}, {"entity": "e" * 513}], ids=["nul", "entity_key"])
+def test_a_row_that_postgres_refuses_is_quarantined_alone(
+    pool: Pool, planned: str, tmp_path: Path, fault: dict[str, str], place: int
+) -> None:
+    claims = claimed(pool, planned)
+    group = items(*(committed(one, row(one, **(fault if n == place else {}))) for n, one in enumerate(claims)))
+    assert committer(pool, tmp_path)._finish(group, []) == {one.attempt_id for one in claims}
+    guilty = claims[place]
+    ends = rows_of(pool, "select task_key, state, last_failure_class, rows_committed from scrape.tasks")
+    assert set(ends) == {
+        (one.task_key, "quarantined", "unstorable", None) if one is guilty else (one.task_key, "committed", None, 1)
+        for one in claims
+    }
+    ((reason,),) = rows_of(pool, "select reason from scrape.attempts where outcome = 'quarantined'")
+    assert "Postgres refused" in reason
+    stored = rows_of(pool, "select source_task_key from scrape.observations")
+    assert sorted(stored) == sorted((one.task_key,) for one in claims if one is not guilty)
+    assert_sound(pool)
+
+
+@pytest.mark.parametrize("was_done", [True, False], ids=["after_the_commit", "before_the_commit"])
+def test_a_commit_whose_answer_was_lost_is_looked_up(
+    pool: Pool, planned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was_done: bool
+) -> None:
+    claims = claimed(pool, planned)
+    uses: list[str] = []
+
+    @contextmanager
+    def unlucky(its: Pool) -> Iterator[Transaction]:
+        uses.append("whole" if uses else "lost")
+        with postgres.transaction(its) as tx:
+            yield tx
+            if uses == ["lost"] and not was_done:
+                raise StoreUnreachable("the connection broke before the COMMIT")
+        if uses == ["lost"]:
+            raise StoreUnreachable("the answer to the COMMIT was lost")
+
+    # Only the committer's own name for the module: the rest of the test reaches the store as ever.
+    monkeypatch.setattr("scrape_assets.flow.commit.postgres", SimpleNamespace(transaction=unlucky))
+    group = items(*(committed(one, row(one)) for one in claims))
+    assert committer(pool, tmp_path)._finish(group, []) == {one.attempt_id for one in claims}
+    assert uses == ["lost", "whole"]
+    assert rows_of(pool, "select state, attempt_count, count(*) from scrape.tasks group by 1, 2") == [
+        ("committed", 1, 5)
+    ]
+    assert rows_of(pool, "select outcome, count(*) from scrape.attempts group by 1") == [("committed", 5)]
+    assert rows_of(pool, "select count(*), count(distinct source_task_key) from scrape.observations") == [(5, 5)]
+    assert rows_of(pool, "select count(*) from scrape.observation_collisions") == [(0,)]
+    assert_sound(pool)
+
+
+THREADS = 8
+"""As many as the tests' pool has connections."""
+
+
+def claim_together(pool: Pool, manifest_hash: str) -> list[Claim]:
+    start = threading.Barrier(THREADS, timeout=PATIENCE_SECONDS)
+
+    def one(number: int) -> list[Claim]:
+        with pool.connection(timeout=PATIENCE_SECONDS) as tx:
+            start.wait()
+            return claim(tx, manifest_hash, f"w{number}")
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        return [found for claims in threads.map(one, range(THREADS)) for found in claims]
+
+
+def unclaim(pool: Pool, interval_seconds: float) -> None:
+    """All tasks are as they were planned, at an origin of this rate."""
+    with postgres.transaction(pool) as tx:
+        tx.execute("delete from scrape.attempts")
+        tx.execute(
+            "update scrape.tasks set state = 'pending', attempt_count = 0, lease_token = 0, attempt_id = null,"
+            " lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null,"
+            " next_attempt_at = clock_timestamp()"
+        )
+        tx.execute(
+            "update scrape.origins set interval_seconds = %s, next_start_at = clock_timestamp()", (interval_seconds,)
+        )
+
+
+@pytest.mark.parametrize(("interval_seconds", "expected"), [(3600.0, 1), (0.0, 5)], ids=["rate", "tasks"])
+def test_claims_at_the_same_moment_share_rate_and_tasks(
+    pool: Pool, planned: str, interval_seconds: float, expected: int
+) -> None:
+    for _ in range(3):
+        unclaim(pool, interval_seconds)
+        claims = claim_together(pool, planned)
+        assert len(claims) == expected
+        assert len({one.task_key for one in claims}) == expected
+        assert len({one.attempt_id for one in claims}) == expected
+        assert {one.lease_token for one in claims} == {1}
+        running = rows_of(pool, "select attempt_id from scrape.attempts where outcome = 'running'")
+        assert sorted(running) == sorted((one.attempt_id,) for one in claims)
+
+
+def test_a_page_that_postgres_refuses_keeps_what_it_can_store(pool: Pool, planned: str, tmp_path: Path) -> None:
+    one = claimed(pool, planned)[0]
+    result = replace(
+        committed(one, row(one)), final_url=f"{SITE}/\x00" + "x" * 600, content_type="text/\x00html", http_status=200
+    )
+    assert committer(pool, tmp_path)._finish(items(result), []) == {one.attempt_id}
+    ((final_url, content_type, status),) = rows_of(
+        pool, "select final_url, content_type, http_status from scrape.attempts where outcome = 'quarantined'"
+    )
+    assert final_url.startswith(f"{SITE}/\N{REPLACEMENT CHARACTER}x")
+    assert len(final_url) == 500
+    assert (content_type, status) == ("text/\N{REPLACEMENT CHARACTER}html", 200)

@@ -1,0 +1,187 @@
+"""One worker at its edges: a page slower than its lease, a lease that may have run out, and being told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.errors import Interrupted
+from scrape_assets.flow import plan, run, verify
+from scrape_assets.flow.collect import Assignment, Held, Worker
+from scrape_assets.flow.commit import Item
+from scrape_assets.flow.run import Machine
+from scrape_assets.sources.extractor import ExtractorPool
+from scrape_assets.sources.http import HttpSource
+from scrape_assets.store import postgres
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+from tests.helpers.site import Site, product, site
+
+WINDOW = "2026-03-05"
+NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+PATIENCE_SECONDS = 120.0
+"""For one thing to happen."""
+
+PAST_ITS_FIRST_END = """
+select exists (select 1 from scrape.tasks
+                where state = 'leased' and lease_token = 1
+                  and clock_timestamp() > lease_started_at + interval '12 seconds'
+                  and lease_until > clock_timestamp())
+"""
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+def assigned(pool: Pool, folder: Path, shop: Site, *, pages: int, lease: str, concurrency: int) -> Assignment:
+    """A planned partition in which nothing but its lease can end a page, however long the machine stalls."""
+    make.dataset(folder, {"north": (shop.url, [f"/p/n{i}" for i in range(pages)])}, lease=lease)
+    file = folder / "datasets/prices/dataset.yaml"
+    text = file.read_text().replace("timeout: 30s", "timeout: 900s").replace("task_deadline: 120s", "task_deadline: 1h")
+    file.write_text(text.replace("concurrency: 8", f"concurrency: {concurrency}"))
+    dataset: Dataset = make.load.dataset(folder, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    (assignment,) = run.assignments(pool, dataset, WINDOW, ["north"])
+    return assignment
+
+
+def machine(folder: Path) -> Machine:
+    return Machine(folder / "artifacts", "test-worker", {})
+
+
+def tasks(pool: Pool) -> list[tuple[Any, ...]]:
+    """State, attempts charged, releases and claims of each task."""
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select state, attempt_count, release_count, lease_token from scrape.tasks").fetchall()
+    return [tuple(row) for row in rows]
+
+
+def outcomes(pool: Pool) -> list[tuple[str, int]]:
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select outcome, count(*) from scrape.attempts group by 1 order by 1").fetchall()
+    return [tuple(row) for row in rows]
+
+
+def assert_sound(pool: Pool) -> None:
+    assert {v.name: v.keys for v in verify.verify(pool).violations} == {}
+
+
+def became_true(pool: Pool, query: str) -> bool:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < give_up:
+        with postgres.transaction(pool) as tx:
+            if tx.execute(query).fetchone()[0]:
+                return True
+        time.sleep(0.2)
+    return False
+
+
+async def until(true: Callable[[], bool], work: asyncio.Task[Any]) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not true():
+        assert not work.done(), f"ended too early: {work}"
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.05)
+
+
+def test_a_page_slower_than_its_lease_is_fetched_once(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    work = assigned(pool, tmp_path, shop, pages=1, lease="12s", concurrency=8)
+    outlived: list[bool] = []
+
+    def slow(path: str) -> tuple[int, dict[str, str], bytes]:
+        # The site answers each request in a thread of its own: this one may wait.
+        outlived.append(became_true(pool, PAST_ITS_FIRST_END))
+        return 200, {}, product(path[3:])
+
+    shop.answer = slow
+
+    async def bounded() -> None:
+        await asyncio.wait_for(run.collect_partitions(pool, machine(tmp_path), [work]), 4 * PATIENCE_SECONDS)
+
+    asyncio.run(bounded())
+    assert outlived == [True]
+    assert shop.requests == {"/p/n0": 1}
+    assert tasks(pool) == [("committed", 1, 0, 1)]
+    assert outcomes(pool) == [("committed", 1)]
+    assert_sound(pool)
+
+
+@pytest.mark.parametrize(
+    ("silent_seconds", "requests", "outcome", "task"),
+    [(0.0, 1, "quarantined", ("quarantined", 1, 0, 1)), (601.0, 0, "released", ("pending", 0, 1, 1))],
+)
+def test_a_lease_that_may_have_run_out_starts_no_fetch(
+    pool: Pool,
+    tmp_path: Path,
+    shop: Site,
+    silent_seconds: float,
+    requests: int,
+    outcome: str,
+    task: tuple[Any, ...],
+) -> None:
+    work = assigned(pool, tmp_path, shop, pages=1, lease="600s", concurrency=1)
+    # A redirect off the site is a result without a page to judge: no extraction process is needed.
+    shop.answer = lambda _path: (302, {"location": "http://elsewhere.example/"}, b"")
+    (origin,) = work.origins
+
+    async def turn() -> tuple[Worker, Item]:
+        async with HttpSource() as source:
+            worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
+            (claim,) = worker._claim(work, origin, 1)
+            room = asyncio.Event()
+            fetching = {claim.lease}
+            its = asyncio.create_task(worker._work(work, claim, origin, time.monotonic(), fetching, room))
+            worker._held[claim.lease] = Held(work, its, room, time.monotonic() - silent_seconds)
+            await its
+            assert room.is_set()
+            assert fetching == set()
+            assert worker._committer._queue.qsize() == 1
+            return worker, worker._committer._queue.get_nowait()
+
+    worker, item = asyncio.run(turn())
+    assert sum(shop.requests.values()) == requests
+    assert item is not None
+    assert item.result.outcome == outcome
+    assert worker._committer._finish([item], []) == {item.result.lease.attempt_id}
+    assert tasks(pool) == [task]
+    assert_sound(pool)
+
+
+def test_a_worker_told_to_stop_gives_its_pages_back_uncharged(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    # As many pages as places: no claim is under way when the stop comes, which could take pages just given back.
+    work = assigned(pool, tmp_path, shop, pages=6, lease="600s", concurrency=6)
+    shop.served_limit = 0
+    workers: list[Worker] = []
+
+    async def stopped() -> None:
+        collecting = asyncio.create_task(
+            run.collect_partitions(pool, machine(tmp_path), [work], on_worker=workers.append)
+        )
+        await until(lambda: len(shop.requests) == 6, collecting)
+        workers[0].stop()
+        with pytest.raises(Interrupted):
+            await asyncio.wait_for(collecting, PATIENCE_SECONDS)
+
+    asyncio.run(stopped())
+    assert tasks(pool) == [("pending", 0, 1, 1)] * 6
+    assert outcomes(pool) == [("released", 6)]
+    assert workers[0].tally.outcomes == {"released": 6}
+    assert_sound(pool)
+
+    shop.served_limit = None
+    shop.gate.set()
+    asyncio.run(run.collect_partitions(pool, machine(tmp_path), [work]))
+    assert shop.requests == {f"/p/n{i}": 2 for i in range(6)}
+    assert tasks(pool) == [("committed", 1, 1, 2)] * 6
+    assert outcomes(pool) == [("committed", 6), ("released", 6)]
+    assert_sound(pool)
