@@ -132,12 +132,12 @@ def _wait_until_ready(url: str, children: list[_Child], asked: threading.Event) 
     return False
 
 
-def query(url: str, text: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
+def query(url: str, text: str, variables: dict[str, Any] | None = None, *, timeout: float = 60) -> dict[str, Any]:
     """The data of a GraphQL answer; OSError when nobody answers, ValueError with the errors it has."""
     body = json.dumps({"query": text, "variables": variables or {}}).encode()
     request = urllib.request.Request(f"{url}/graphql", body, {"content-type": "application/json"})  # noqa: S310 - our own server
     # Without proxies: one of the environment has no business between this machine and itself.
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout) as answer:
         said = json.load(answer)
     if said.get("errors"):
         raise ValueError(json.dumps(said["errors"])[:LOG_TAIL])

@@ -28,7 +28,7 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
             "current": key,
             "start": start,
             "end": end,
-            **dataset.window.model_dump(mode="json", exclude_none=True),
+            "rule": dataset.window.model_dump(mode="json", exclude_none=True),
         },
         "retry": dataset.retry.model_dump(mode="json"),
         "lease": dataset.lease.model_dump(mode="json"),

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ CLAIM_AHEAD_SECONDS = 1.0
 
 REAP_SECONDS = 1.0
 """How often a worker looks for expired leases and paused origins."""
+
+STOPPED = "the worker was stopped"
 
 BACKLOG = 64
 """Fetched pages that may wait for extraction and commit, beside those in flight."""
@@ -89,6 +92,12 @@ class Held:
     task: asyncio.Task[None]
     room: asyncio.Event
     confirmed: float
+
+    @property
+    def granted_seconds(self) -> float:
+        """How long a claim is granted for: its lease, or its deadline where that comes first."""
+        rule = self.assignment.dataset.lease
+        return min(rule.lease_seconds, rule.deadline_seconds)
 
 
 class Worker:
@@ -172,10 +181,7 @@ class Worker:
                 claims = await self._patiently(self._claim, assignment, origin, free)
                 free -= len(claims)
                 for claim in claims:
-                    fetching.add(claim.lease)
-                    work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
-                    work.add_done_callback(self._raise_failure)
-                    self._held[claim.lease] = Held(assignment, work, room, asked)
+                    self._begin(assignment, claim, origin, asked, fetching, room)
                     latest_start = max(latest_start or 0.0, claim.start_in_seconds)
             if latest_start is not None:
                 wait = latest_start - CLAIM_AHEAD_SECONDS / 2
@@ -190,9 +196,30 @@ class Worker:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), wait)
 
-    def _raise_failure(self, work: asyncio.Task[None]) -> None:
+    def _begin(
+        self,
+        assignment: Assignment,
+        claim: Claim,
+        origin: str,
+        asked: float,
+        fetching: set[Lease],
+        room: asyncio.Event,
+    ) -> None:
+        """The claimed task is mine and being worked on; a claim that was answered after `stop` is given back."""
+        if self.stopped:
+            self._release(assignment, claim, origin, STOPPED)
+            return
+        fetching.add(claim.lease)
+        work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
+        work.add_done_callback(partial(self._ended, assignment, claim, origin))
+        self._held[claim.lease] = Held(assignment, work, room, asked)
+
+    def _ended(self, assignment: Assignment, claim: Claim, origin: str, work: asyncio.Task[None]) -> None:
         """A fault of ours, not of a page, ends the worker: swallowed, it would hold the lease for ever."""
-        if not work.cancelled() and (error := work.exception()) and not self._broken.done():
+        if work.cancelled():
+            # Before its first step: from then on it gives the page back itself.
+            self._release(assignment, claim, origin, STOPPED)
+        elif (error := work.exception()) and not self._broken.done():
             self._broken.set_exception(error)
 
     async def _work(
@@ -241,7 +268,7 @@ class Worker:
             self._put(assignment, result)
         except asyncio.CancelledError:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
-            self._release(assignment, claim, origin, "the worker was stopped")
+            self._release(assignment, claim, origin, STOPPED)
         finally:
             fetching.discard(claim.lease)
             room.set()
@@ -249,7 +276,7 @@ class Worker:
     def _still_leased(self, lease: Lease) -> bool:
         """Whether the lease surely runs still; a process that was stopped meanwhile finds that it may not."""
         held = self._held.get(lease)
-        return held is not None and time.monotonic() - held.confirmed < held.assignment.dataset.lease.lease_seconds
+        return held is not None and time.monotonic() - held.confirmed < held.granted_seconds
 
     def _let_go(self, lease: Lease) -> Held | None:
         """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
@@ -306,7 +333,7 @@ class Worker:
                         if lost := self._let_go(one):
                             lost.task.cancel()
                     elif held := self._held.get(one):
-                        held.confirmed = asked
+                        held.confirmed = max(held.confirmed, asked + shortest - held.granted_seconds)
 
     async def _look_after(self) -> None:
         """Expired leases of anybody are reaped; pauses that others saw are seen here."""

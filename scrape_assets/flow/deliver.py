@@ -40,8 +40,7 @@ class Delivered:
 def deliver(pool: Pool, dataset: Dataset, *, jitter: float) -> list[Delivered]:
     """Every due event of the declared destinations was sent or is due again; uncertain ones were asked for."""
     names = sorted(dataset.publish.to)
-    _settle(pool, dataset, names)
-    done: list[Delivered] = []
+    done = _settle(pool, dataset, names)
     while True:
         with postgres.transaction(pool) as tx:
             sending = outbox.claim(tx, dataset.dataset, names, SEND_SECONDS)
@@ -56,8 +55,9 @@ def count_due(pool: Pool, dataset: Dataset) -> int:
         return outbox.count_due(tx, dataset.dataset, sorted(dataset.publish.to))
 
 
-def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> None:
-    """What a stopped sender left behind is asked for at the destination, then delivered or unsent."""
+def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> list[Delivered]:
+    """What a stopped sender left behind is asked for at the destination, then delivered (returned) or unsent."""
+    found: list[Delivered] = []
     with postgres.transaction(pool) as tx:
         outbox.expire(tx)
         open_events = outbox.uncertain(tx, dataset.dataset, names)
@@ -66,6 +66,11 @@ def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> None:
         receipt = files.find(target.path, event.payload, event.idempotency_key)
         with postgres.transaction(pool) as tx:
             outbox.settle(tx, event, receipt)
+        if receipt is not None:
+            version = int(event.payload["dataset_version"])
+            run_id = f"{event.payload['dataset']}@{event.payload['window']}"
+            found.append(Delivered(event.destination, "delivered", run_id, version, receipt["manifest"]))
+    return found
 
 
 def _send(pool: Pool, dataset: Dataset, sending: Sending, jitter: float) -> Delivered:
@@ -81,7 +86,8 @@ def _send(pool: Pool, dataset: Dataset, sending: Sending, jitter: float) -> Deli
                 (*FIRST_COLUMNS, *dataset.columns, "extractor_version"),
                 _records(tx, sending),
             )
-    except OSError as error:
+    except (OSError, ValueError, TypeError) as error:
+        # The destination's fault, or that of a value it cannot hold: it is told, and the others are sent all the same.
         with postgres.transaction(pool) as tx:
             outbox.not_applied(tx, sending, str(error), retry.backoff(sending.tries, RETRY, jitter))
         return Delivered(sending.destination, "unsent", sending.run_id, version, str(error))

@@ -17,6 +17,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 from urllib.parse import quote
@@ -55,8 +56,9 @@ def send(
     part = folder / f"part-0000.{form}"
     for left in folder.glob(f".{part.name}.*"):
         # Of a writer that was killed; one that still writes is younger.
-        if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
-            left.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
+                left.unlink()
     counted = _Counting(rows)
     writer: Callable[[BinaryIO, Sequence[str], Iterator[Record]], None] = {
         "parquet": _parquet,
@@ -186,7 +188,9 @@ def _plain(value: Any) -> Any:
 
 def _csv(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None:
     with _AsText(file) as text:
-        writer = csv.writer(text, lineterminator="\n")
+        # RFC 4180; and only a character of the line's end is sure to be quoted: Python before 3.11.9 left a lone
+        # carriage return bare, which ends the line for a spreadsheet and begins another cell.
+        writer = csv.writer(text, lineterminator="\r\n")
         writer.writerow(columns)
         for row in rows:
             writer.writerow(

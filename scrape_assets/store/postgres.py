@@ -182,8 +182,10 @@ def ensure_migrated(url: str) -> None:
             raise ScrapeAssetsError(
                 f"{masked(url)}: {_first_line(error)}; `scrape-assets db migrate` was run by another role"
             ) from error
-    missing = [name for name, _, _ in migrations() if name not in applied]
-    if missing:
+    names = [name for name, _, _ in migrations()]
+    if unknown := sorted(applied.difference(names)):
+        raise ScrapeAssetsError(f"{masked(url)} holds migration {unknown[-1]}, which this version does not know")
+    if missing := [name for name in names if name not in applied]:
         raise ScrapeAssetsError(f"{masked(url)} lacks migration {missing[0]}: run `scrape-assets db migrate`")
 
 

@@ -73,6 +73,7 @@ update scrape.deliveries
    set state = case when %(receipt)s::jsonb is null then 'unsent' else 'delivered' end,
        receipt = %(receipt)s::jsonb,
        delivered_at = case when %(receipt)s::jsonb is null then null else clock_timestamp() end,
+       last_error = case when %(receipt)s::jsonb is null then last_error end,
        next_try_at = clock_timestamp()
  where event_id = %(event_id)s and destination = %(destination)s and state = 'uncertain' and send_token = %(send_token)s
 returning event_id;

@@ -7,7 +7,7 @@ select t.task_key::text as key
   from scrape.tasks t
   left join scrape.attempts a on a.task_key = t.task_key and a.outcome = 'committed'
  group by t.task_key, t.state, t.lease_token
-having (t.state = 'committed') <> (count(a.attempt_id) = 1)
+having count(a.attempt_id) <> (t.state = 'committed')::integer
     or (t.state = 'committed' and max(a.lease_token) <> t.lease_token);
 
 -- name: invariant_observation_has_its_attempt :many
@@ -136,7 +136,14 @@ select d.run_id || ' v' || d.dataset_version as key
                   'UTF8')), 'hex') as content_hash
          from scrape.published_observations p
         where p.run_id = d.run_id and p.dataset_version = d.dataset_version and p.retailer = m.retailer) h on true
- where d.state = 'published' and m.content_hash <> h.content_hash;
+ where d.state = 'published' and m.content_hash <> h.content_hash
+ union
+select p.run_id || ' v' || p.dataset_version
+  from (select distinct run_id, dataset_version, retailer from scrape.published_observations) p
+ where not exists (
+       select from scrape.dataset_candidates d, jsonb_to_recordset(d.members) as m (retailer text)
+        where d.run_id = p.run_id and d.dataset_version = p.dataset_version and d.state = 'published'
+          and m.retailer = p.retailer);
 
 -- name: invariant_one_event_per_version :many
 -- Each published version has exactly one outbox event, and no event lacks its version.

@@ -143,6 +143,15 @@ def test_a_wrong_word_ends_with_exit_code_2_and_what_is_right(command: Command, 
     assert {end.out for end in ended.values()} == {""}
 
 
+def test_check_shows_each_retailer_and_the_window_in_a_table(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
+    shown = command("check")
+    assert shown.code == 0, shown.err
+    assert f"window {today()} ({today()} 00:00 to " in shown.out
+    assert "north" in shown.out
+    assert command("check", "--json").json["datasets"][0]["retailers"][0]["tasks"] == 2
+
+
 def test_a_dataset_whose_first_window_has_not_begun_says_so(command: Command, tmp_path: Path, shop: Site) -> None:
     make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
     file = tmp_path / "datasets/prices/dataset.yaml"

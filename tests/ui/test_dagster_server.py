@@ -55,7 +55,7 @@ class Dev:
     log: Path = field(default_factory=Path)
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        return dagster_server.query(self.url, query, variables)
+        return dagster_server.query(self.url, query, variables, timeout=PATIENCE_SECONDS)
 
     def backfill(self, assets: list[str], partitions: list[str]) -> str:
         """Launches a backfill as the UI's button does; returns its id."""

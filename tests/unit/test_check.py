@@ -22,6 +22,7 @@ def test_check_counts_tasks_and_refused_lines_and_says_how_long_the_rate_takes(t
     inventory.write_text(inventory.read_text() + "ftp://elsewhere/x\nhttp://other.example/p\n")
     found = check.check(declared, NOW)
     assert (found["dataset"], found["window"]["current"]) == ("prices", "2026-03-05")
+    assert found["window"]["start"] == datetime(2026, 3, 5, tzinfo=UTC)
     (north,) = found["retailers"]
     assert (north["retailer"], north["tasks"], north["rejected"]) == ("north", 5, 2)
     assert north["origins"] == {SITE: 5}

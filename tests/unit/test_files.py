@@ -212,3 +212,10 @@ def test_only_csv_is_written_for_spreadsheets(tmp_path: Path, form: Format) -> N
     send(tmp_path, form, [{"name": cell} for cell in CELLS], columns=("name",))
     rows = read(form, (tmp_path / FOLDER / f"part-0000.{form}").read_bytes())
     assert [row["name"] for row in rows] == list(CELLS)
+
+
+def test_a_lone_carriage_return_begins_no_row_of_a_csv(tmp_path: Path) -> None:
+    send(tmp_path, "csv", [{**FULL, "gtin": "x\r=1+1"}])
+    data = (tmp_path / FOLDER / "part-0000.csv").read_bytes()
+    assert b'"x\r=1+1"' in data
+    assert [row["gtin"] for row in read("csv", data)] == ["x\r=1+1"]
