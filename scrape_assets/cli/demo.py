@@ -32,7 +32,7 @@ DATASET = "shop"
 KILL_AT = 2 / 3
 """The worker is killed when this share of the tasks has ended."""
 
-WORKER_SECONDS = 300.0
+WORKER_SECONDS = 900.0
 """A worker that has not come that far by then is stuck."""
 
 
