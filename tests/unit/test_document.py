@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from scrape_assets.rules.document import REPLACEMENT, Document, UnreadablePage, decode, text_of
@@ -106,7 +104,6 @@ def test_an_inline_element_after_a_block_stands_apart() -> None:
 
 def test_a_hostile_nesting_is_refused_before_it_is_parsed() -> None:
     page = document("<div>" * 200_000)
-    started = time.process_time()
     with pytest.raises(UnreadablePage):
         page.css("div")
-    assert time.process_time() - started < 5
+    assert "tree" not in page.__dict__
