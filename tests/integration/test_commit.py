@@ -128,7 +128,9 @@ def test_a_commit_whose_answer_was_lost_is_looked_up(
         ("committed", 1, 5)
     ]
     assert rows_of(pool, "select outcome, count(*) from scrape.attempts group by 1") == [("committed", 5)]
-    assert rows_of(pool, "select count(*), count(distinct source_task_key) from scrape.observations") == [(5, 5)]
+    assert rows_of(
+        pool, "select count(*) as rows, count(distinct source_task_key) as tasks from scrape.observations"
+    ) == [(5, 5)]
     assert rows_of(pool, "select count(*) from scrape.observation_collisions") == [(0,)]
     assert_sound(pool)
 
