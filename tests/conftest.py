@@ -35,21 +35,27 @@ def shared_pool(server: embedded.Server) -> Iterator[Pool]:
         yield pool
 
 
+@pytest.fixture(scope="session")
+def owner(shared_pool: Pool, server: embedded.Server) -> Iterator[Transaction]:
+    """A connection that may empty the tables: one for all tests, since a new one costs more than many a test."""
+    with postgres.connect(postgres.with_database(server.owner_url, DATABASE), autocommit=True) as connection:
+        yield connection
+
+
 @pytest.fixture
-def pool(shared_pool: Pool, server: embedded.Server) -> Iterator[Pool]:
+def pool(shared_pool: Pool, owner: Transaction) -> Iterator[Pool]:
     """The session's pool, on tables that are empty."""
     yield shared_pool
-    with postgres.connect(postgres.with_database(server.owner_url, DATABASE)) as connection:
-        # What a failed test left open would hold its locks for ever.
-        connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'"
-        )
-        names = connection.execute(
-            "select format('%I.%I', schemaname, tablename) from pg_tables"
-            " where schemaname = 'scrape' and tablename <> 'migrations'"
-        ).fetchall()
-        connection.execute(f"truncate {', '.join(row[0] for row in names)}")
+    # What a failed test left open would hold its locks for ever.
+    owner.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'"
+    )
+    names = owner.execute(
+        "select format('%I.%I', schemaname, tablename) from pg_tables"
+        " where schemaname = 'scrape' and tablename <> 'migrations'"
+    ).fetchall()
+    owner.execute(f"truncate {', '.join(row[0] for row in names)}".encode())
 
 
 @pytest.fixture
