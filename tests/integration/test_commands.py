@@ -70,7 +70,7 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def test_a_worker_collects_a_planned_window_and_publish_and_deliver_follow(
+def test_a_worker_collects_a_planned_window_and_status_shows_it(
     command: Command, pool: Pool, tmp_path: Path, shop: Site
 ) -> None:
     dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/n{i}" for i in range(10)])})
@@ -92,6 +92,44 @@ def test_a_worker_collects_a_planned_window_and_publish_and_deliver_follow(
         "leased": 0,
     }
     assert today() in command("status", "prices").out
+
+
+@pytest.fixture
+def without_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster is left out: to import it takes longer than all of these tests; tests/dagster sees what it is told."""
+    monkeypatch.setattr("scrape_assets.cli.operate._record_history", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("without_history")
+def test_publish_and_deliver_do_their_part_once(command: Command, pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/n{i}" for i in range(3)])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    early = command("publish", "prices")
+    assert (early.code, early.out) == (3, "")
+    assert "not complete" in early.err
+    assert command("worker", "--json").code == 0
+    first, again = command("publish", "prices", "--json"), command("publish", "prices", "--json")
+    assert (first.code, first.json["new"], first.json["rows"]) == (0, True, 3)
+    assert (again.code, again.json["new"], again.json["dataset_version"]) == (0, False, 1)
+    sent = command("deliver", "prices", "--json")
+    assert [(d["state"], d["dataset_version"]) for d in sent.json["deliveries"]] == [("delivered", 1)]
+    assert command("deliver", "prices", "--json").json == {"deliveries": []}
+
+
+@pytest.mark.usefixtures("without_history")
+def test_run_ends_with_exit_code_3_over_a_rejected_candidate_and_says_what_it_resumes(
+    command: Command, tmp_path: Path, shop: Site
+) -> None:
+    shop.answer = lambda _path: (200, {}, b"<h1>New design</h1>" + b"<p>None of these things is marked up.</p>" * 60)
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
+    ended = command("run", "prices", "--json")
+    assert ended.code == 3
+    assert (ended.json["acceptance"]["state"], ended.json["published"]) == ("rejected", None)
+    assert "coverage" in ended.err
+    again = command("run", "prices")
+    assert again.code == 3
+    assert "resuming: 2 done, 0 pending, 0 leased elsewhere" in again.err
+    assert sum(shop.requests.values()) == 2
 
 
 def test_a_worker_collects_all_that_is_planned_of_several_datasets_and_windows(
