@@ -47,7 +47,7 @@ def connect(url: str, *, autocommit: bool = False) -> Transaction:
     """An open connection with named-tuple rows; StoreUnreachable, with the reason, when there is none to be had."""
     try:
         return psycopg.connect(
-            url, autocommit=autocommit, row_factory=namedtuple_row, connect_timeout=10, application_name="scrape_assets"
+            url, autocommit=autocommit, row_factory=namedtuple_row, connect_timeout=30, application_name="scrape_assets"
         )
     except psycopg.OperationalError as error:
         raise StoreUnreachable(f"cannot reach Postgres at {masked(url)}: {_first_line(error)}") from error
