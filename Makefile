@@ -57,8 +57,9 @@ check: setup ## format, lint, types, layers, migrations, definitions, tests
 	$(BIN)/lint-imports
 	$(BIN)/squawk --config .squawk.toml sql/migrations/*.sql
 	@mkdir -p $(VENV)/dagster_home && touch $(VENV)/dagster_home/dagster.yaml
+	@$(BIN)/scrape-assets init $(VENV)/checked --json >/dev/null  # a folder without datasets would define nothing
 	VIRTUAL_ENV="$(CURDIR)/$(VENV)" DAGSTER_HOME="$(CURDIR)/$(VENV)/dagster_home" PATH="$(CURDIR)/$(BIN):$$PATH" \
-	  $(BIN)/dg check defs
+	  SCRAPE_ASSETS_PROJECT="$(CURDIR)/$(VENV)/checked" $(BIN)/dg check defs
 	$(BIN)/python -m pytest -m "not slow" $(QUICK)
 
 check-all: check ## check, and the slow suites: kills, Dagster, browser, wheel

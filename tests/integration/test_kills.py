@@ -23,7 +23,7 @@ from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, site
 
-PATIENCE_SECONDS = 400.0
+PATIENCE_SECONDS = 800.0
 """For one thing to happen; a busy machine takes minutes to start a process."""
 
 
@@ -118,6 +118,7 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5000)
 def test_run_completes_after_its_process_and_postgres_were_killed(tmp_path: Path, shop: Site) -> None:
     tmp_path.chmod(0o755)
     declared(tmp_path, shop, 200, "15s")
