@@ -43,6 +43,9 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
             return Published(newest.dataset_version, _rows(newest.members), new=False)
         if newest.state != "accepted":
             reasons = acceptance.reasons((newest.verdict or {}).get("checks", []))
+            for member in members:
+                if member.state == "rejected" and member.verdict:
+                    reasons += [f"{member.retailer}: {why}" for why in acceptance.reasons(member.verdict["checks"])]
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
                 f"the last good version stands. {'; '.join(reasons) or 'It was not judged yet'}"
