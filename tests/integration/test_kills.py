@@ -68,6 +68,14 @@ def kill(process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def ended(pid: int) -> bool:
+    """Whether the process does nothing any more; as a child of this one it stays a zombie until it is waited for."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def committed(pool: Pool, run_id: str) -> set[str]:
     with postgres.transaction(pool) as tx:
         return set(observe.urls(tx, run_id, "committed"))
@@ -143,7 +151,7 @@ def test_run_completes_after_its_process_and_postgres_were_killed(tmp_path: Path
         pid = embedded.status(state).pid
         assert pid is not None
         psutil.Process(pid).send_signal(signal.SIGKILL)
-        until("the end of the server", lambda: not psutil.pid_exists(pid))
+        until("the end of the server", lambda: ended(pid))
         shop.served_limit = None
         shop.gate.set()
 
