@@ -82,13 +82,18 @@ def load(environment: Mapping[str, str] | None = None, working_directory: Path |
     return Settings(project, state, database_url, database, connect_to)
 
 
+def server_of(database_url: str | None) -> str:
+    """What tells servers apart in a file: the user's without its password, nothing for the embedded one."""
+    return postgres.masked(database_url) if database_url else ""
+
+
 def _last_demo(file: Path, database_url: str | None) -> tuple[Path, str] | None:
-    """Project and database of the last demo on this server, while its project is there."""
+    """Project and database of the last demo on this server, while its project is there. No file holds a password."""
     try:
         project, name, server = [*file.read_text().splitlines(), "", ""][:3]
     except OSError:
         return None
-    return (Path(project), name) if name and Path(project).is_dir() and server == (database_url or "") else None
+    return (Path(project), name) if name and Path(project).is_dir() and server == server_of(database_url) else None
 
 
 def environment(settings: Settings, store: Store) -> dict[str, str]:

@@ -64,7 +64,7 @@ def demo(
             result = _play(mine, environment.environment(mine, store), pool, shop, quiet=json)
         last = settings.state / DEMO_FOLDER / "last"
         part = last.with_name(f".last-{os.getpid()}")
-        part.write_text(f"{folder}\n{name}\n{settings.database_url or ''}\n")
+        part.write_text(f"{folder}\n{name}\n{environment.server_of(settings.database_url)}\n")
         part.replace(last)
     if json:
         emit(result)

@@ -68,8 +68,7 @@ def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> list[Delivered]:
             outbox.settle(tx, event, receipt)
         if receipt is not None:
             version = int(event.payload["dataset_version"])
-            run_id = f"{event.payload['dataset']}@{event.payload['window']}"
-            found.append(Delivered(event.destination, "delivered", run_id, version, receipt["manifest"]))
+            found.append(Delivered(event.destination, "delivered", event.run_id, version, receipt["manifest"]))
     return found
 
 
