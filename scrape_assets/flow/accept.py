@@ -60,8 +60,8 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str, *,
             if candidate.state != "candidate":
                 candidates.to_candidate(tx, run_id, retailer, candidate.generation)
             counts = candidates.counts(tx, run_id, retailer)
-        checks = [check.record() for check in _judge(pool, dataset, run_id, retailer, counts, content, now)]
-        accepted = all(check["passed"] or check["severity"] == "warn" for check in checks)
+        judged = _judge(pool, dataset, run_id, retailer, counts, content, now)
+        accepted, checks = acceptance.accepted(judged), [check.record() for check in judged]
         verdict = {"accepted": accepted, "rows": content.rows, "rules": rules, "checks": checks}
         with postgres.transaction(pool) as tx:
             runs.lock_partition(tx, run_id, retailer)
@@ -137,7 +137,7 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
         if version and version.verdict and version.members == named:
             return Verdict(run_id, version.state, version.verdict["checks"], sequence=version.sequence)
         newest = candidates.dataset_candidate(tx, run_id)
-        if newest and newest.members == named and newest.verdict and "member_moved" not in newest.verdict:
+        if newest and newest.verdict and acceptance.still_holds(named, newest.members, newest.verdict):
             return Verdict(run_id, newest.state, newest.verdict["checks"], sequence=newest.sequence)
         content_hash = hashlib.sha256("\n".join(str(m.content_hash) for m in members).encode()).hexdigest()
         checks = [

@@ -415,7 +415,7 @@ def conclude(
             result.rows, result.row_count = judged.rows, judged.row_count
             return result
     if isinstance(answer, FetchFailure):
-        failure, result.reason, wait = answer.failure_class, answer.reason, answer.retry_after_seconds
+        failure, result.reason, wait = answer.failure_class, answer.reason, None
     else:
         assert judged is not None
         assert judged.failure_class is not None

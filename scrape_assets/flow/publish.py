@@ -80,8 +80,19 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
 
 def releasable(pool: Pool, dataset: Dataset) -> list[str]:
     """The windows that only wait for somebody to judge their retailers together and publish them."""
+    windows = []
     with postgres.transaction(pool) as tx:
-        return candidates.releasable(tx, dataset.dataset)
+        for run_id, window in candidates.with_all_accepted(tx, dataset.dataset):
+            named = [member.named for member in candidates.members(tx, run_id)]
+            standing, newest = candidates.standing(tx, run_id), candidates.dataset_candidate(tx, run_id)
+            rejected = (
+                newest is not None
+                and newest.state == "rejected"
+                and acceptance.still_holds(named, newest.members, newest.verdict)
+            )
+            if acceptance.waits_for_release(named, published=standing and standing.members, rejected=rejected):
+                windows.append(window)
+    return windows
 
 
 def _moved(named: list[dict[str, Any]], members: list[candidates.Member]) -> str | None:

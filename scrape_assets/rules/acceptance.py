@@ -33,6 +33,20 @@ def accepted(checks: Sequence[Check]) -> bool:
     return all(check.passed or check.severity == "warn" for check in checks)
 
 
+def still_holds(
+    named: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], verdict: dict[str, Any] | None
+) -> bool:
+    """Whether a verdict over the `judged` members is one over the members as they are `named` now."""
+    return verdict is not None and judged == named and "member_moved" not in verdict
+
+
+def waits_for_release(
+    named: Sequence[dict[str, Any]], *, published: Sequence[dict[str, Any]] | None, rejected: bool
+) -> bool:
+    """Whether accepted members, as `named`, lack a version of exactly them and were not rejected together."""
+    return not rejected and published != named
+
+
 def coverage(*, planned: int, committed: int, gone: int, at_least: float) -> Check:
     """Committed over planned less gone: logical tasks, never attempts. Nothing planned or obtainable is no coverage."""
     obtainable = planned - gone
@@ -72,11 +86,6 @@ def members_accepted(states: dict[str, str | None]) -> Check:
         "all accepted" if not missing else ", ".join(f"{name}: {states[name] or 'not planned'}" for name in missing),
         samples=[{"retailer": name, "state": states[name] or "not planned"} for name in missing[:SAMPLES]],
     )
-
-
-def failed(checks: Sequence[Check]) -> list[Check]:
-    """The checks that stop a publication."""
-    return [check for check in checks if not check.passed and check.severity == "error"]
 
 
 def reasons(checks: Sequence[dict[str, Any]]) -> list[str]:

@@ -22,10 +22,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class FetchFailure:
-    """No whole answer: why, in a class and a sentence; `retry_after_seconds` as the site asked, if it did."""
+    """No whole answer: why, in a class and a sentence."""
 
     failure_class: FailureClass
     reason: str
     status: int | None = None
     final_url: str | None = None
-    retry_after_seconds: float | None = None

@@ -81,12 +81,7 @@ def _from(
     if not chosen:
         unpriced += meant
         return Refusal(f"price missing: {meant[0].source} has no offers")
-    elsewhere = (
-        []
-        if any(_is_elsewhere(one, document, requested_url) for one in chosen)
-        else [one for one in meant if _is_elsewhere(one, document, requested_url)]
-    )
-    for other in [*unpriced, *(one for one in meant if one not in chosen and one not in elsewhere)]:
+    for other in [*unpriced, *_rivals(meant, chosen, document, requested_url)]:
         if not any(_same_thing(other, one) for one in chosen):
             return _ambiguous_product([other, *chosen])
     outcomes = [rows_of(one, document, rule.page) for one in chosen]
@@ -112,9 +107,17 @@ def _sells(one: Candidate) -> bool:
     return bool(one.node.get("offers") or one.node.get("hasVariant"))
 
 
-def _is_elsewhere(one: Candidate, document: Document, requested_url: str) -> bool:
+def _rivals(meant: list[Candidate], chosen: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
+    """The unpriced candidates that the page may be about as well as about the chosen ones."""
+    here: set[tuple[str, ...]] = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
+    others = [one for one in meant if one not in chosen]
+    if any(_is_elsewhere(one, document, here) for one in chosen):
+        return others
+    return [one for one in others if not _is_elsewhere(one, document, here)]
+
+
+def _is_elsewhere(one: Candidate, document: Document, here: set[tuple[str, ...]]) -> bool:
     """Whether the candidate names addresses, and none of them is this page's: a related product."""
-    here = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
     stated = {_address(url)[:2] for url in _addresses(one, document)}
     return bool(stated) and not stated & here
 

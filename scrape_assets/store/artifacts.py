@@ -66,10 +66,6 @@ class SegmentWriter:
         if self._file is not None:
             os.fdatasync(self._file)
 
-    def restart(self) -> None:
-        """After a failed write: the next append measures the file's real end again."""
-        self.close()
-
     def close(self) -> None:
         """The file is closed; a later append opens it again."""
         if self._file is not None:

@@ -154,21 +154,9 @@ def standing(tx: Transaction, run_id: str) -> DatasetCandidate | None:
     return DatasetCandidate(*row) if row else None
 
 
-def releasable(tx: Transaction, dataset_id: str) -> list[str]:
-    """The windows whose retailers are all accepted, and that lack a version of exactly that."""
-    windows = []
-    for row in sql.many(tx, "find_releasable", dataset_id=dataset_id):
-        named = [member.named for member in members(tx, row.run_id)]
-        version, newest = standing(tx, row.run_id), dataset_candidate(tx, row.run_id)
-        judged = (
-            newest is not None
-            and newest.members == named
-            and newest.state == "rejected"
-            and "member_moved" not in (newest.verdict or {})
-        )
-        if not judged and (version is None or version.members != named):
-            windows.append(row.collection_window)
-    return windows
+def with_all_accepted(tx: Transaction, dataset_id: str) -> list[tuple[str, str]]:
+    """(run_id, window) where all retailers are accepted and that may lack a version of it, the oldest first."""
+    return [(row.run_id, row.collection_window) for row in sql.many(tx, "find_releasable", dataset_id=dataset_id)]
 
 
 def open_dataset_candidate(

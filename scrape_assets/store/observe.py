@@ -42,11 +42,6 @@ def failed_tasks(tx: Transaction, run_id: str, retailer: str | None, failure_cla
     return sql.many(tx, "failed_tasks", run_id=run_id, retailer=retailer, failure_class=failure_class)
 
 
-def attempts(tx: Transaction, run_id: str) -> int:
-    """Attempts ever made for the run."""
-    return int(sql.one(tx, "count_attempts", run_id=run_id).attempts)
-
-
 def artifact(tx: Transaction, run_id: str, sha256: str) -> Place | None:
     """Where stored bytes lie."""
     row = sql.maybe(tx, "get_artifact", run_id=run_id, sha256=sha256)

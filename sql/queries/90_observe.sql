@@ -86,9 +86,6 @@ select p.run_id, p.retailer, p.manifest_hash, r.dataset_id, r.collection_window
                   and t.state in ('pending', 'retry_wait', 'leased'))
  order by r.window_start, p.retailer;
 
--- name: count_attempts :one
-select count(*) as attempts from scrape.attempts where run_id = %(run_id)s;
-
 -- name: get_artifact :maybe
 -- Where the bytes of one attempt lie.
 select segment, segment_offset, length, body_bytes

@@ -219,7 +219,9 @@ def test_a_429_pauses_the_origin_and_costs_no_attempt(pool: Pool, tmp_path: Path
     assert_sound(pool)
 
 
-def test_one_page_that_postgres_refuses_is_quarantined_alone(pool: Pool, tmp_path: Path, shop: Site) -> None:
+def test_one_page_with_a_character_that_cannot_be_stored_is_quarantined_alone(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
     dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(6)])})
     shop.answer = lambda path: (200, {}, product(path[3:], **({"brand": "a\x00b"} if path == "/p/3" else {})))
     whole(pool, tmp_path, dataset)

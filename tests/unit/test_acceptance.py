@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scrape_assets.rules import acceptance
@@ -47,11 +49,9 @@ def test_a_failed_warning_rejects_nothing_and_a_failed_error_does() -> None:
     assert (warning.passed, warning.severity) == (False, "warn")
     good = acceptance.not_empty(1)
     assert acceptance.accepted([good, warning])
-    assert acceptance.failed([good, warning]) == []
     assert acceptance.reasons([good.record(), warning.record()]) == []
     error = acceptance.unique_entities(1)
     assert not acceptance.accepted([good, warning, error])
-    assert acceptance.failed([good, warning, error]) == [error]
     (reason,) = acceptance.reasons([good.record(), warning.record(), error.record()])
     assert reason.startswith("unique_entities: expected ")
 
@@ -66,3 +66,25 @@ def test_each_member_that_is_not_accepted_is_named_with_its_state() -> None:
 def test_a_check_is_stored_with_all_that_it_said() -> None:
     check = Check("rule", False, "one", "two", "warn", [{"field": "price"}])
     assert Check(**check.record()) == check
+
+
+A, B = [{"retailer": "north", "content_hash": "a"}], [{"retailer": "north", "content_hash": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("judged", "verdict", "holds"),
+    [(A, {"checks": []}, True), (B, {"checks": []}, False), (A, None, False), (A, {"member_moved": "north"}, False)],
+)
+def test_a_verdict_holds_for_the_members_it_was_about_until_one_is_judged_again(
+    judged: list[dict[str, Any]], verdict: dict[str, Any] | None, holds: bool
+) -> None:
+    assert acceptance.still_holds(A, judged, verdict) is holds
+
+
+@pytest.mark.parametrize(
+    ("published", "rejected", "waits"), [(None, False, True), (B, False, True), (A, False, False), (None, True, False)]
+)
+def test_accepted_members_wait_for_a_version_of_exactly_them(
+    published: list[dict[str, Any]] | None, rejected: bool, waits: bool
+) -> None:
+    assert acceptance.waits_for_release(A, published=published, rejected=rejected) is waits
