@@ -136,7 +136,7 @@ def delivered(pool: Pool, tmp_path: Path, shop: Site) -> Dataset:
 
 
 @pytest.fixture
-def owner(pool: Pool, server: embedded.Server) -> Iterator[Transaction]:
+def breaker(pool: Pool, server: embedded.Server) -> Iterator[Transaction]:
     """The owner's connection, which alone may take a constraint or a trigger away; rolled back at the end."""
     with postgres.connect(postgres.with_database(server.owner_url, DATABASE)) as connection:
         yield connection
@@ -151,15 +151,15 @@ def test_every_invariant_has_its_fault_here() -> None:
     assert BREAKS.keys() == {name for name in sql.queries() if name.startswith("invariant_")}
 
 
-def test_each_invariant_finds_what_breaks_it(pool: Pool, delivered: Dataset, owner: Transaction) -> None:
-    assert {name: keys for name in BREAKS if (keys := broken(owner, name))} == {}
-    owner.rollback()
+def test_each_invariant_finds_what_breaks_it(pool: Pool, delivered: Dataset, breaker: Transaction) -> None:
+    assert {name: keys for name in BREAKS if (keys := broken(breaker, name))} == {}
+    breaker.rollback()
     found: dict[str, list[str]] = {}
     for name, statements in BREAKS.items():
         for statement in statements:
-            assert owner.execute(statement).rowcount != 0, f"{name}: nothing was broken by {statement}"
-        found[name] = broken(owner, name)
-        owner.rollback()
+            assert breaker.execute(statement).rowcount != 0, f"{name}: nothing was broken by {statement}"
+        found[name] = broken(breaker, name)
+        breaker.rollback()
     assert [name for name, keys in found.items() if not keys] == []
     assert [name for name, keys in found.items() if not all(keys)] == [], "a key that is null names nothing"
     assert {v.name: v.keys for v in verify.verify(pool).violations} == {}, "every fault was rolled back"
