@@ -34,7 +34,8 @@ from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, deliver, publish, run, status
-from scrape_assets.flow.collect import Assignment, Tally, Worker
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.run import Machine
 from scrape_assets.settings import Settings, Store

@@ -21,7 +21,8 @@ from scrape_assets.defs import checks, metadata, partitions
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, publish, run
-from scrape_assets.flow.collect import Assignment, Tally, Worker
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings

@@ -14,63 +14,33 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scrape_assets.datasets import declaration
-from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import PATIENCE_SECONDS, Committer, Item
-from scrape_assets.flow.plan import Frozen
-from scrape_assets.rules import retry
-from scrape_assets.rules.page import FetchFailure, Response
-from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
-from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
+from scrape_assets.flow.conclude import conclude
+from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.states import Outcome, TaskState
+from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Lease
 from scrape_assets.store.postgres import Pool
-from scrape_assets.store.runs import Run
 
 CLAIM_AHEAD_SECONDS = 1.0
 """A claim takes what the origin's rate lets start within this time: little is held, no start waits for a round trip."""
-
-REAP_SECONDS = 1.0
-"""How often a worker looks for expired leases and paused origins."""
 
 STOPPED = "the worker was stopped"
 
 BACKLOG = 64
 """Fetched pages that may wait for extraction and commit, beside those in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One partition to work on, with the declaration's live keys and the frozen part it was planned with."""
-
-    run: Run
-    dataset: Dataset
-    retailer: Retailer
-    frozen: Frozen
-    origins: tuple[str, ...]
-
-    @property
-    def setup(self) -> Setup:
-        """What an extraction process needs to know of this partition, once."""
-        rule = declaration.extract_rule(self.dataset, self.retailer)
-        return Setup(
-            key=f"{self.run.run_id}/{self.retailer.name}",
-            rule_json=rule.model_dump_json(),
-            pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
-            page_object=rule.page.page_object,
-            dataset_id=self.dataset.dataset,
-            retailer=self.retailer.name,
-            collection_window=self.run.collection_window,
-            page_sources=self.frozen.page_sources,
-        )
 
 
 @dataclass(slots=True)
@@ -82,22 +52,6 @@ class Tally:
     fenced: int = 0
     rows: int = 0
     seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Held:
-    """A lease of mine: its partition, the work on it, who waits for room, and since when it surely runs."""
-
-    assignment: Assignment
-    task: asyncio.Task[None]
-    room: asyncio.Event
-    confirmed: float
-
-    @property
-    def granted_seconds(self) -> float:
-        """How long a claim is granted for: its lease, or its deadline where that comes first."""
-        rule = self.assignment.dataset.lease
-        return min(rule.lease_seconds, rule.deadline_seconds)
 
 
 class Worker:
@@ -119,9 +73,7 @@ class Worker:
         self._worker_id = worker_id
         self._on_progress = on_progress
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
-        self._held: dict[Lease, Held] = {}
-        self._paused: set[str] = set()
-        self._origins: set[str] = set()
+        self._leases = Leases(pool)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self.tally = Tally()
@@ -129,7 +81,7 @@ class Worker:
     def stop(self) -> None:
         """No further claim; pages under way are given back, finished ones are committed."""
         self._stopping.set()
-        for held in list(self._held.values()):
+        for held in self._leases:
             held.task.cancel()
 
     @property
@@ -140,23 +92,24 @@ class Worker:
     async def run(self, assignments: Sequence[Assignment]) -> Tally:
         """Nothing of these partitions is open any more, or the worker was stopped; everything finished is durable."""
         began = time.monotonic()
-        self._origins = {origin for assignment in assignments for origin in assignment.origins}
+        origins = sorted({origin for assignment in assignments for origin in assignment.origins})
+        shortest = min((assignment.dataset.lease.lease_seconds for assignment in assignments), default=60.0)
         self._broken = asyncio.get_running_loop().create_future()
         committing = asyncio.create_task(self._committer.run())
-        background = [asyncio.create_task(self._keep_leases(assignments)), asyncio.create_task(self._look_after())]
+        keeping = asyncio.create_task(self._leases.keep(origins, shortest))
         drives = [asyncio.create_task(self._drive(assignment)) for assignment in assignments]
         try:
-            await _first_failure(drives, [committing, *background, self._broken])
-            under_way = [held.task for held in self._held.values()]
+            await _first_failure(drives, [committing, keeping, self._broken])
+            under_way = [held.task for held in self._leases]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
             self._committer.close()
             await committing
         finally:
-            for pending in [*drives, *background, committing, *(held.task for held in self._held.values())]:
+            for pending in [*drives, keeping, committing, *(held.task for held in self._leases)]:
                 pending.cancel()
-            await asyncio.gather(*drives, *background, return_exceptions=True)
+            await asyncio.gather(*drives, keeping, return_exceptions=True)
         self.tally.seconds = time.monotonic() - began
         return self.tally
 
@@ -167,7 +120,7 @@ class Worker:
         room = asyncio.Event()
         while not self.stopped:
             room.clear()
-            held = sum(1 for mine in self._held.values() if mine.assignment is assignment)
+            held = sum(1 for mine in self._leases if mine.assignment is assignment)
             free = min(fetch.concurrency - len(fetching), fetch.concurrency + BACKLOG - held)
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
             if free < max(1, fetch.concurrency // 4):
@@ -175,7 +128,7 @@ class Worker:
                 continue
             latest_start: float | None = None
             for origin in assignment.origins:
-                if free <= 0 or origin in self._paused:
+                if free <= 0 or origin in self._leases.paused:
                     continue
                 asked = time.monotonic()
                 claims = await self._patiently(self._claim, assignment, origin, free)
@@ -190,7 +143,7 @@ class Worker:
                 if not waiting.open:
                     return
                 wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
-                if self._held:
+                if len(self._leases):
                     wait = max(wait, 0.05)
             if wait > 0:
                 with suppress(TimeoutError):
@@ -212,7 +165,7 @@ class Worker:
         fetching.add(claim.lease)
         work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
         work.add_done_callback(partial(self._ended, assignment, claim, origin))
-        self._held[claim.lease] = Held(assignment, work, room, asked)
+        self._leases.hold(claim.lease, Held(assignment, work, room, asked))
 
     def _ended(self, assignment: Assignment, claim: Claim, origin: str, work: asyncio.Task[None]) -> None:
         """A fault of ours, not of a page, ends the worker: swallowed, it would hold the lease for ever."""
@@ -236,10 +189,10 @@ class Worker:
         try:
             if claim.start_in_seconds:
                 await asyncio.sleep(claim.start_in_seconds)
-            if origin in self._paused:
+            if origin in self._leases.paused:
                 self._release(assignment, claim, origin, "its origin is paused")
                 return
-            if not self._still_leased(claim.lease):
+            if not self._leases.surely_mine(claim.lease):
                 self._release(assignment, claim, origin, "its lease may have run out before its turn")
                 return
             answer = await self._source.fetch(
@@ -264,7 +217,7 @@ class Worker:
                 )
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
             if result.pause_origin_seconds:
-                self._paused.add(origin)
+                self._leases.paused.add(origin)
             self._put(assignment, result)
         except asyncio.CancelledError:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
@@ -272,18 +225,6 @@ class Worker:
         finally:
             fetching.discard(claim.lease)
             room.set()
-
-    def _still_leased(self, lease: Lease) -> bool:
-        """Whether the lease surely runs still; a process that was stopped meanwhile finds that it may not."""
-        held = self._held.get(lease)
-        return held is not None and time.monotonic() - held.confirmed < held.granted_seconds
-
-    def _let_go(self, lease: Lease) -> Held | None:
-        """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
-        held = self._held.pop(lease, None)
-        if held:
-            held.room.set()
-        return held
 
     def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str) -> None:
         self._put(
@@ -307,7 +248,7 @@ class Worker:
 
     def _closed(self, item: Item, passed: bool) -> None:
         """The committer's word on one result: durable, or fenced off because the lease was lost."""
-        self._let_go(item.result.lease)
+        self._leases.let_go(item.result.lease)
         if not passed:
             self.tally.fenced += 1
             return
@@ -316,31 +257,6 @@ class Worker:
         if item.result.failure_class:
             self.tally.failures[item.result.failure_class] += 1
         self._on_progress(item.retailer, item.result.outcome)
-
-    async def _keep_leases(self, assignments: Sequence[Assignment]) -> None:
-        """Every third of a lease all of mine are extended; work on those that were lost is abandoned."""
-        shortest = min((a.dataset.lease.lease_seconds for a in assignments), default=60.0)
-        while True:
-            await asyncio.sleep(shortest / 3)
-            mine = list(self._held)
-            if not mine:
-                continue
-            with suppress(StoreUnreachable):
-                asked = time.monotonic()
-                kept = await asyncio.to_thread(self._heartbeat, mine, shortest)
-                for one in mine:
-                    if one.attempt_id not in kept:
-                        if lost := self._let_go(one):
-                            lost.task.cancel()
-                    elif held := self._held.get(one):
-                        held.confirmed = max(held.confirmed, asked + shortest - held.granted_seconds)
-
-    async def _look_after(self) -> None:
-        """Expired leases of anybody are reaped; pauses that others saw are seen here."""
-        while True:
-            with suppress(StoreUnreachable):
-                self._paused = await asyncio.to_thread(self._reap)
-            await asyncio.sleep(REAP_SECONDS)
 
     def _claim(self, assignment: Assignment, origin: str, wanted: int) -> list[Claim]:
         with postgres.transaction(self._pool) as tx:
@@ -361,16 +277,6 @@ class Worker:
         with postgres.transaction(self._pool) as tx:
             return lease.waiting(tx, assignment.run.run_id, assignment.retailer.name, assignment.origins)
 
-    def _heartbeat(self, mine: list[Lease], lease_seconds: float) -> set[Any]:
-        with postgres.transaction(self._pool) as tx:
-            return lease.heartbeat(tx, mine, lease_seconds)
-
-    def _reap(self) -> set[str]:
-        with postgres.transaction(self._pool) as tx:
-            lease.reap(tx)
-        with postgres.transaction(self._pool) as tx:
-            return lease.paused(tx, sorted(self._origins))
-
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of a store act; a store that does not answer is asked again for a minute."""
         give_up = time.monotonic() + PATIENCE_SECONDS
@@ -383,64 +289,6 @@ class Worker:
                     raise
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
-
-
-def conclude(
-    assignment: Assignment,
-    claim: Claim,
-    origin: str,
-    answer: Response | FetchFailure,
-    judged: Judgement | None,
-    observed_at: datetime,
-    jitter: float,
-) -> Result:
-    """What the database is told of one attempt: rows, or a failure with what follows from it."""
-    result = Result(
-        claim.lease,
-        origin,
-        TaskState.COMMITTED,
-        Outcome.COMMITTED,
-        observed_at,
-        assignment.frozen.extractor_version,
-        final_url=answer.final_url,
-        http_status=answer.status,
-    )
-    if isinstance(answer, Response):
-        result.body = answer.body
-        result.content_type = answer.headers.get("content-type")
-    if judged is not None:
-        result.page_state = judged.page_state
-        result.reason = judged.reason or None
-        if judged.failure_class is None:
-            result.rows, result.row_count = judged.rows, judged.row_count
-            return result
-    if isinstance(answer, FetchFailure):
-        failure, result.reason, wait = answer.failure_class, answer.reason, None
-    else:
-        assert judged is not None
-        assert judged.failure_class is not None
-        failure = judged.failure_class
-        wait = retry.retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), datetime.now(UTC))
-    decision = retry.decide(
-        failure,
-        attempt=claim.attempt_count,
-        policy=assignment.dataset.retry.policy,
-        max_attempts=claim.max_attempts,
-        earlier=frozenset(FailureClass(name) for name in claim.earlier_failures),
-        rate_limited_before=claim.rate_limited_count,
-        retry_after_seconds=wait,
-        jitter=jitter,
-        http_status=answer.status,
-    )
-    result.state, result.outcome = decision.state, decision.outcome
-    result.failure_class, result.task_class = failure, decision.task_class
-    result.delay_seconds = decision.delay_seconds
-    result.refund = int(decision.refund)
-    result.rate_limited = int(failure is FailureClass.RATE_LIMITED)
-    result.pause_origin_seconds = decision.pause_origin_seconds
-    if failure is FailureClass.GONE and result.page_state is None:
-        result.page_state = PageState.REMOVED
-    return result
 
 
 async def _first_failure(drives: Sequence[asyncio.Task[None]], background: Sequence[asyncio.Future[None]]) -> None:

@@ -11,7 +11,8 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ManifestChanged
 from scrape_assets.flow import collect
 from scrape_assets.flow import plan as planning
-from scrape_assets.flow.collect import Assignment, Tally
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.collect import Tally
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.rules import keys
 from scrape_assets.store import postgres, runs

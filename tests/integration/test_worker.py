@@ -14,8 +14,10 @@ import pytest
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted
 from scrape_assets.flow import plan, run, verify
-from scrape_assets.flow.collect import Assignment, Held, Worker
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
+from scrape_assets.flow.leases import Held
 from scrape_assets.flow.run import Machine
 from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
@@ -69,6 +71,11 @@ def outcomes(pool: Pool) -> list[tuple[str, int]]:
     with postgres.transaction(pool) as tx:
         rows = tx.execute("select outcome, count(*) from scrape.attempts group by 1 order by 1").fetchall()
     return [tuple(row) for row in rows]
+
+
+def expired(pool: Pool) -> int:
+    with postgres.transaction(pool) as tx:
+        return tx.execute("select count(*) from scrape.tasks where lease_until < clock_timestamp()").fetchone()[0]
 
 
 def assert_sound(pool: Pool) -> None:
@@ -140,7 +147,7 @@ def test_a_lease_that_may_have_run_out_starts_no_fetch(
             room = asyncio.Event()
             fetching = {claim.lease}
             its = asyncio.create_task(worker._work(work, claim, origin, time.monotonic(), fetching, room))
-            worker._held[claim.lease] = Held(work, its, room, time.monotonic() - silent_seconds)
+            worker._leases.hold(claim.lease, Held(work, its, room, time.monotonic() - silent_seconds))
             await its
             assert room.is_set()
             assert fetching == set()
@@ -153,6 +160,29 @@ def test_a_lease_that_may_have_run_out_starts_no_fetch(
     assert item.result.outcome == outcome
     assert worker._committer._finish([item], []) == {item.result.lease.attempt_id}
     assert tasks(pool) == [task]
+    assert_sound(pool)
+
+
+def test_a_machine_that_stood_still_for_longer_than_a_lease_costs_no_attempt(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    work = assigned(pool, tmp_path, shop, pages=4, lease="9s", concurrency=4)
+    shop.served_limit = 0
+
+    async def stalled() -> None:
+        collecting = asyncio.create_task(run.collect_partitions(pool, machine(tmp_path), [work]))
+        await until(lambda: len(shop.requests) == 4, collecting)
+        # Nothing of this process goes on meanwhile, as when a laptop sleeps: it neither extends nor reaps.
+        time.sleep(15)
+        assert expired(pool) == 4
+        shop.served_limit = None
+        shop.gate.set()
+        await asyncio.wait_for(collecting, 4 * PATIENCE_SECONDS)
+
+    asyncio.run(stalled())
+    assert shop.requests == {f"/p/n{i}": 1 for i in range(4)}
+    assert tasks(pool) == [("committed", 1, 0, 1)] * 4
+    assert outcomes(pool) == [("committed", 4)]
     assert_sound(pool)
 
 

@@ -1,0 +1,37 @@
+"""What one worker is given: a planned partition, with everything that its pages are fetched and judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scrape_assets.datasets import declaration
+from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.flow.plan import Frozen
+from scrape_assets.sources.extractor import Setup
+from scrape_assets.store.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One partition to work on, with the declaration's live keys and the frozen part it was planned with."""
+
+    run: Run
+    dataset: Dataset
+    retailer: Retailer
+    frozen: Frozen
+    origins: tuple[str, ...]
+
+    @property
+    def setup(self) -> Setup:
+        """What an extraction process needs to know of this partition, once."""
+        rule = declaration.extract_rule(self.dataset, self.retailer)
+        return Setup(
+            key=f"{self.run.run_id}/{self.retailer.name}",
+            rule_json=rule.model_dump_json(),
+            pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
+            page_object=rule.page.page_object,
+            dataset_id=self.dataset.dataset,
+            retailer=self.retailer.name,
+            collection_window=self.run.collection_window,
+            page_sources=self.frozen.page_sources,
+        )

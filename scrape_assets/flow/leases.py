@@ -1,0 +1,108 @@
+"""The leases that one worker holds: extended while it works; and those that nobody extended are reaped for all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.store import lease, postgres
+from scrape_assets.store.lease import Lease
+from scrape_assets.store.postgres import Pool
+
+REAP_SECONDS = 1.0
+"""How often a worker looks for expired leases and paused origins."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease of mine: its partition, the work on it, who waits for room, and since when it surely runs."""
+
+    assignment: Assignment
+    task: asyncio.Task[None]
+    room: asyncio.Event
+    confirmed: float
+
+    @property
+    def granted_seconds(self) -> float:
+        """How long a claim is granted for: its lease, or its deadline where that comes first."""
+        rule = self.assignment.dataset.lease
+        return min(rule.lease_seconds, rule.deadline_seconds)
+
+
+class Leases:
+    """What a worker holds, and which of its origins are paused."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._held: dict[Lease, Held] = {}
+        self.paused: set[str] = set()
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        """Those that are held now; one may be let go meanwhile."""
+        return iter(list(self._held.values()))
+
+    def hold(self, one: Lease, held: Held) -> None:
+        """The lease is extended from now on."""
+        self._held[one] = held
+
+    def let_go(self, one: Lease) -> Held | None:
+        """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
+        held = self._held.pop(one, None)
+        if held:
+            held.room.set()
+        return held
+
+    def surely_mine(self, one: Lease) -> bool:
+        """Whether the lease surely runs still; a process that was stopped meanwhile finds that it may not."""
+        held = self._held.get(one)
+        return held is not None and time.monotonic() - held.confirmed < held.granted_seconds
+
+    async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
+        """Until cancelled: every third of a lease mine are extended, and expired ones of anybody are reaped.
+
+        In this order, never side by side: on a machine that stood still for longer than a lease, a worker that
+        reaped first would take its own pages from itself and charge an attempt for each.
+        """
+        every = lease_seconds / 3
+        due = time.monotonic() + every
+        while True:
+            with suppress(StoreUnreachable):
+                if time.monotonic() >= due:
+                    due = time.monotonic() + every
+                    await self._extend(lease_seconds)
+                self.paused = await asyncio.to_thread(self._reap, origins)
+            await asyncio.sleep(max(0.0, min(REAP_SECONDS, due - time.monotonic())))
+
+    async def _extend(self, lease_seconds: float) -> None:
+        """My leases run on; work on those that were lost is abandoned."""
+        mine = list(self._held)
+        if not mine:
+            return
+        asked = time.monotonic()
+        kept = await asyncio.to_thread(self._heartbeat, mine, lease_seconds)
+        for one in mine:
+            if one.attempt_id not in kept:
+                if lost := self.let_go(one):
+                    lost.task.cancel()
+            elif held := self._held.get(one):
+                held.confirmed = max(held.confirmed, asked + lease_seconds - held.granted_seconds)
+
+    def _heartbeat(self, mine: Sequence[Lease], lease_seconds: float) -> set[UUID]:
+        with postgres.transaction(self._pool) as tx:
+            return lease.heartbeat(tx, mine, lease_seconds)
+
+    def _reap(self, origins: Sequence[str]) -> set[str]:
+        with postgres.transaction(self._pool) as tx:
+            lease.reap(tx)
+        with postgres.transaction(self._pool) as tx:
+            return lease.paused(tx, origins)
