@@ -1,17 +1,12 @@
-"""Commands that work: collect, judge, publish, deliver."""
+"""`run`, the whole flow of one window, and its last steps alone: `publish` and `deliver`."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
-import signal
-import socket
 import time
-import uuid
-from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -25,36 +20,24 @@ from scrape_assets.cli.output import (
     declared,
     emit,
     opened,
-    progress,
     run_of,
     say,
     window_key,
 )
-from scrape_assets.cli.stopping import unwind_on_signals
+from scrape_assets.cli.work import Processes, collect, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, deliver, publish, run, status
-from scrape_assets.flow.assignment import Assignment
-from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.plan import PlannedRetailer
-from scrape_assets.flow.run import Machine
 from scrape_assets.settings import Settings, Store
-from scrape_assets.store import observe, postgres, runs
+from scrape_assets.store import postgres, runs
 from scrape_assets.store.postgres import Pool
-
-Processes = Annotated[int, typer.Option("--processes", min=1, help="extraction processes")]
 
 
 def add_to(app: typer.Typer) -> None:
     """The commands of this module belong to the program."""
-    for command in (run_command, worker_command, publish_command, deliver_command):
+    for command in (run_command, publish_command, deliver_command):
         app.command(command.__name__.removesuffix("_command"))(command)
-
-
-def machine_of(settings: Settings, processes: int) -> Machine:
-    """This process as a worker; its name says where it runs and is never a fence."""
-    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    return Machine(settings.artifacts, name, settings.connect_to, processes)
 
 
 UNSENT = "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
@@ -87,15 +70,13 @@ def run_command(
         raise ScrapeAssetsError(UNSENT)
 
 
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """What one `run` did: its summary, and what a person must act on."""
 
-    def __init__(
-        self, summary: dict[str, Any], refused: ManifestChanged | None, rejected: CandidateRejected | None
-    ) -> None:
-        self.summary = summary
-        self.refused = refused
-        self.rejected = rejected
+    summary: dict[str, Any]
+    refused: ManifestChanged | None
+    rejected: CandidateRejected | None
 
 
 def run_window(
@@ -169,46 +150,6 @@ def run_window(
     return RunResult(summary, refused, rejected)
 
 
-def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool) -> Tally:
-    """The partitions are drained by this process; SIGTERM and Ctrl-C give back what is under way."""
-    if not work:
-        return Tally()
-    planned: Counter[str] = Counter()
-    ended: Counter[str] = Counter()
-    mine = {(a.run.run_id, a.retailer.name) for a in work}
-    with postgres.transaction(pool) as tx:
-        for run_id in {run_id for run_id, _ in mine}:
-            for row in observe.partition_counts(tx, run_id):
-                if (run_id, row.retailer) in mine:
-                    planned[row.retailer] += row.planned
-                    ended[row.retailer] += row.planned - row.pending - row.retry_wait - row.leased
-    with progress(quiet) as shown:
-        # One bar for a retailer, however many windows and datasets it is worked for.
-        bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
-        retries: dict[str, int] = dict.fromkeys(bars, 0)
-
-        def on_progress(retailer: str, outcome: str) -> None:
-            if outcome in ("committed", "quarantined", "gone"):
-                shown.advance(bars[retailer])
-            else:
-                retries[retailer] += 1
-                shown.update(bars[retailer], note=f"{retries[retailer]} to try again")
-
-        async def work_until_done() -> Tally:
-            loop = asyncio.get_running_loop()
-
-            def stop_on_signals(worker: Worker) -> None:
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    loop.add_signal_handler(number, worker.stop)
-
-            return await run.collect_partitions(pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress)
-
-        try:
-            return asyncio.run(work_until_done())
-        finally:
-            unwind_on_signals()  # the loop's own handlers went with it
-
-
 def _say_plan(run_id: str, planned: list[PlannedRetailer], before: dict[str, Any] | None) -> None:
     if before and before["tasks"].get("planned"):
         tasks = before["tasks"]
@@ -245,66 +186,6 @@ def _record_history(*arguments: Any, **named: Any) -> str | None:
     from scrape_assets.defs import history  # noqa: PLC0415  # Dagster takes seconds to import
 
     return history.record(*arguments, **named)
-
-
-def worker_command(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
-    processes: Processes = 1,
-    wait: Annotated[bool, typer.Option("--wait", help="stay and look for new work every second")] = False,
-    json: Json = False,
-) -> None:
-    """Work open tasks of planned windows, on this machine, until there are none; needs no Dagster."""
-    total = Tally()
-    waiting: set[str] = set()
-    with opened() as (settings, _, pool):
-        machine = machine_of(settings, processes)
-        while True:
-            work = _open_work(settings, pool, dataset, waiting)
-            if work:
-                tally = collect(pool, machine, work, quiet=json)
-                total.outcomes += tally.outcomes
-                total.fenced += tally.fenced
-                total.seconds += tally.seconds
-            elif not wait:
-                break
-            else:
-                time.sleep(1)
-    if json:
-        emit(
-            {
-                "worker": machine.worker_id,
-                "outcomes": dict(total.outcomes),
-                "fenced": total.fenced,
-                "seconds": round(total.seconds, 3),
-            }
-        )
-    else:
-        left = f"{len(waiting)} retailers wait, see above" if waiting else "no open work left"
-        say(f"{left}; this worker: {dict(total.outcomes) or 'nothing to do'}")
-
-
-def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[str]) -> list[Assignment]:
-    """Open partitions that this machine's declaration matches; the others wait; each is said once."""
-    with postgres.transaction(pool) as tx:
-        rows = runs.open_work(tx, only)
-    found: list[Assignment] = []
-    known = waiting.copy()
-    waiting.clear()
-    for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
-        names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
-        why = "waits for the declaration it was planned with; this project's differs"
-        try:
-            mine = run.assignments(pool, declared(settings, dataset_id), window, names)
-        except DeclarationError as error:
-            if only:
-                raise
-            mine, why = [], f"waits: {error}"
-        still = {f"{run_of(dataset_id, window)} {name}" for name in set(names) - {a.retailer.name for a in mine}}
-        for partition in sorted(still - known):
-            say(f"{partition}: {why}")
-        waiting |= still
-        found += mine
-    return found
 
 
 def publish_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:

@@ -1,0 +1,138 @@
+"""`worker`, and what `run` shares with it: this process as a worker of partitions, told to stop by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+import uuid
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from scrape_assets.cli.output import Json, declared, emit, opened, progress, run_of, say
+from scrape_assets.cli.stopping import unwind_on_signals
+from scrape_assets.errors import DeclarationError
+from scrape_assets.flow import run
+from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.collect import Tally, Worker
+from scrape_assets.flow.run import Machine
+from scrape_assets.settings import Settings
+from scrape_assets.store import observe, postgres, runs
+from scrape_assets.store.postgres import Pool
+
+Processes = Annotated[int, typer.Option("--processes", min=1, help="extraction processes")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """The command of this module belongs to the program."""
+    app.command("worker")(worker_command)
+
+
+def worker_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
+    processes: Processes = 1,
+    wait: Annotated[bool, typer.Option("--wait", help="stay and look for new work every second")] = False,
+    json: Json = False,
+) -> None:
+    """Work open tasks of planned windows, on this machine, until there are none; needs no Dagster."""
+    total = Tally()
+    waiting: set[str] = set()
+    with opened() as (settings, _, pool):
+        machine = machine_of(settings, processes)
+        while True:
+            work = _open_work(settings, pool, dataset, waiting)
+            if work:
+                tally = collect(pool, machine, work, quiet=json)
+                total.outcomes += tally.outcomes
+                total.fenced += tally.fenced
+                total.seconds += tally.seconds
+            elif not wait:
+                break
+            else:
+                time.sleep(1)
+    if json:
+        emit(
+            {
+                "worker": machine.worker_id,
+                "outcomes": dict(total.outcomes),
+                "fenced": total.fenced,
+                "seconds": round(total.seconds, 3),
+            }
+        )
+    else:
+        left = f"{len(waiting)} retailers wait, see above" if waiting else "no open work left"
+        say(f"{left}; this worker: {dict(total.outcomes) or 'nothing to do'}")
+
+
+def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[str]) -> list[Assignment]:
+    """Open partitions that this machine's declaration matches; the others wait; each is said once."""
+    with postgres.transaction(pool) as tx:
+        rows = runs.open_work(tx, only)
+    found: list[Assignment] = []
+    known = waiting.copy()
+    waiting.clear()
+    for dataset_id, window in sorted({(row.dataset_id, row.collection_window) for row in rows}):
+        names = [r.retailer for r in rows if (r.dataset_id, r.collection_window) == (dataset_id, window)]
+        why = "waits for the declaration it was planned with; this project's differs"
+        try:
+            mine = run.assignments(pool, declared(settings, dataset_id), window, names)
+        except DeclarationError as error:
+            if only:
+                raise
+            mine, why = [], f"waits: {error}"
+        still = {f"{run_of(dataset_id, window)} {name}" for name in set(names) - {a.retailer.name for a in mine}}
+        for partition in sorted(still - known):
+            say(f"{partition}: {why}")
+        waiting |= still
+        found += mine
+    return found
+
+
+def machine_of(settings: Settings, processes: int) -> Machine:
+    """This process as a worker; its name says where it runs and is never a fence."""
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    return Machine(settings.artifacts, name, settings.connect_to, processes)
+
+
+def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool) -> Tally:
+    """The partitions are drained by this process; SIGTERM and Ctrl-C give back what is under way."""
+    if not work:
+        return Tally()
+    planned: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    mine = {(a.run.run_id, a.retailer.name) for a in work}
+    with postgres.transaction(pool) as tx:
+        for run_id in {run_id for run_id, _ in mine}:
+            for row in observe.partition_counts(tx, run_id):
+                if (run_id, row.retailer) in mine:
+                    planned[row.retailer] += row.planned
+                    ended[row.retailer] += row.planned - row.pending - row.retry_wait - row.leased
+    with progress(quiet) as shown:
+        # One bar for a retailer, however many windows and datasets it is worked for.
+        bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
+        retries: dict[str, int] = dict.fromkeys(bars, 0)
+
+        def on_progress(retailer: str, outcome: str) -> None:
+            if outcome in ("committed", "quarantined", "gone"):
+                shown.advance(bars[retailer])
+            else:
+                retries[retailer] += 1
+                shown.update(bars[retailer], note=f"{retries[retailer]} to try again")
+
+        async def work_until_done() -> Tally:
+            loop = asyncio.get_running_loop()
+
+            def stop_on_signals(worker: Worker) -> None:
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, worker.stop)
+
+            return await run.collect_partitions(pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress)
+
+        try:
+            return asyncio.run(work_until_done())
+        finally:
+            unwind_on_signals()  # the loop's own handlers went with it
