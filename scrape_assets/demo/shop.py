@@ -265,7 +265,7 @@ async def _until_gone(parent: int | None) -> None:
         process = psutil.Process(parent)
         # is_running compares the start time too, so that a reused pid does not keep the shop alive.
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(1.0)
 
 
 async def _main(port: int, *, json_ready: bool, parent: int | None) -> None:
