@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 
 from scrape_assets.datasets.declaration import Dataset
@@ -147,6 +148,21 @@ def test_two_publishers_make_one_version(pool: Pool, tmp_path: Path) -> None:
         "deliveries": 1,
     }
     assert_sound(pool)
+
+
+def test_a_published_row_is_neither_changed_nor_taken_away(pool: Pool, tmp_path: Path) -> None:
+    dataset = declared(tmp_path)
+    publish.publish(pool, dataset, accepted(pool, dataset, OLDER, offers()))
+    before = rows_of(pool, "select * from scrape.published_observations order by observation_key")
+    for statement in (
+        "update scrape.published_observations set change = 'new'",
+        "delete from scrape.published_observations",
+    ):
+        with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+            with postgres.transaction(pool) as tx:
+                tx.execute(statement)
+    assert rows_of(pool, "select * from scrape.published_observations order by observation_key") == before
+    assert len(before) == 3
 
 
 LATEST = "select collection_window, dataset_version, payload ->> 'price' from scrape.latest_observations"

@@ -15,6 +15,7 @@ import pytest
 from scrape_assets.store import embedded, postgres
 
 CHECKOUT = Path(__file__).parents[2]
+MIGRATIONS = sorted(path.name for path in (CHECKOUT / "sql" / "migrations").glob("*.sql"))
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (wheel,) = folder.glob("*.whl")
     inside = zipfile.ZipFile(wheel).namelist()
-    assert any(name.endswith("0001_state_store.sql") for name in inside)
+    assert {name for name in MIGRATIONS if any(path.endswith(f"/{name}") for path in inside)} == set(MIGRATIONS)
     assert any(name.endswith("dagster.yaml") for name in inside)
     assert not [name for name in inside if name.startswith(("tests/", "bench/"))]
     home = folder / "venv"
@@ -68,7 +69,7 @@ def test_a_wheel_migrates_a_database_and_checks_a_declaration(
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SCRAPE_ASSETS_", "PYTHON"))}
     env["SCRAPE_ASSETS_DATABASE_URL"] = fresh
     try:
-        assert said(program, tmp_path, env, "db", "migrate")["applied"] == ["0001_state_store.sql"]
+        assert said(program, tmp_path, env, "db", "migrate")["applied"] == MIGRATIONS
         assert said(program, tmp_path, env, "db", "migrate")["applied"] == []
         said(program, tmp_path, env, "init", "shop", "--site", "https://shop.example")
         checked = said(program, tmp_path / "shop", env, "check")
