@@ -101,7 +101,7 @@ def run_window(
         _say_plan(run_id, planned, before)
     names = [p.retailer for p in planned if not p.problem]
     tally = collect(pool, machine_of(settings, processes), run.assignments(pool, dataset, window, names), quiet=quiet)
-    verdicts = [accept.accept_retailer(pool, dataset, run_id, name, now=datetime.now(UTC)) for name in names]
+    verdicts = [accept.accept_retailer(pool, dataset, run_id, name) for name in names]
     verdict = accept.accept_dataset(pool, run_id)
     published, rejected = None, None
     try:
@@ -198,7 +198,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
         with postgres.transaction(pool) as tx:
             scope = runs.partitions(tx, run_id)
         verdicts = [
-            accept.accept_retailer(pool, declaration, run_id, name, now=datetime.now(UTC))
+            accept.accept_retailer(pool, declaration, run_id, name)
             for name in sorted(set(scope) & set(declaration.retailers))
         ]
         verdict = accept.accept_dataset(pool, run_id)

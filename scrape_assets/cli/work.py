@@ -19,6 +19,7 @@ from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import run
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
+from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
 from scrape_assets.settings import Settings
 from scrape_assets.store import observe, postgres, runs
@@ -116,12 +117,13 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
         bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
         retries: dict[str, int] = dict.fromkeys(bars, 0)
 
-        def on_progress(retailer: str, outcome: str) -> None:
-            if outcome in ("committed", "quarantined", "gone"):
-                shown.advance(bars[retailer])
+        def on_progress(item: Item) -> None:
+            bar = bars[item.retailer]
+            if item.result.outcome in ("committed", "quarantined", "gone"):
+                shown.advance(bar)
             else:
-                retries[retailer] += 1
-                shown.update(bars[retailer], note=f"{retries[retailer]} to try again")
+                retries[item.retailer] += 1
+                shown.update(bar, note=f"{retries[item.retailer]} to try again")
 
         async def work_until_done() -> Tally:
             loop = asyncio.get_running_loop()

@@ -23,6 +23,7 @@ from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsErr
 from scrape_assets.flow import accept, publish, run
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
+from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings
@@ -93,7 +94,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
             work = run.assignments(pool, dataset, window, [retailer])
             tally = collect_here(pool, machine(where, context.run.run_id), work, context.log.info)
             context.log.info("this run: %s in %.1f s, %d rows", dict(tally.outcomes), tally.seconds, tally.rows)
-            verdict = accept.accept_retailer(pool, dataset, run_id, retailer, now=datetime.now(UTC))
+            verdict = accept.accept_retailer(pool, dataset, run_id, retailer)
             if verdict.state == "collecting":
                 raise Interrupted(f"{retailer} of {run_id} cannot be judged yet: {verdict.waiting_for}")
             return dg.MaterializeResult(
@@ -181,9 +182,9 @@ def collect_here(pool: Pool, here: Machine, work: list[Assignment], say: Callabl
     outcomes: Counter[str] = Counter()
     said = time.monotonic()
 
-    def progress(_retailer: str, outcome: str) -> None:
+    def progress(item: Item) -> None:
         nonlocal said
-        outcomes[outcome] += 1
+        outcomes[item.result.outcome] += 1
         if time.monotonic() - said > REPORT_SECONDS:
             said = time.monotonic()
             say(f"so far: {dict(outcomes)}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.rules import acceptance
@@ -39,7 +39,7 @@ class Verdict:
         return acceptance.reasons(self.checks)
 
 
-def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str, *, now: datetime) -> Verdict:
+def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> Verdict:
     """The retailer is accepted or rejected under the acceptance rules as declared now, or still collects.
 
     An earlier verdict over the same rows and the same rules stands and is returned.
@@ -60,9 +60,10 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str, *,
             if candidate.state != "candidate":
                 candidates.to_candidate(tx, run_id, retailer, candidate.generation)
             counts = candidates.counts(tx, run_id, retailer)
-        judged = _judge(pool, dataset, run_id, retailer, counts, content, now)
+        judged = _judge(pool, dataset, run_id, retailer, counts, content)
         accepted, checks = acceptance.accepted(judged), [check.record() for check in judged]
         verdict = {"accepted": accepted, "rows": content.rows, "rules": rules, "checks": checks}
+        failpoints.reach("K14")
         with postgres.transaction(pool) as tx:
             runs.lock_partition(tx, run_id, retailer)
             current = candidates.current(tx, run_id, retailer)
@@ -92,7 +93,7 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
 
 
 def _judge(
-    pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content, now: datetime
+    pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content
 ) -> list[Check]:
     # pandas and pandera take seconds to import and 100 MB to hold; a worker that only collects needs neither.
     from scrape_assets.datasets import schemas  # noqa: PLC0415
@@ -101,6 +102,8 @@ def _judge(
     rules = dataset.accept_for(retailer)
     with postgres.transaction(pool) as tx:
         planned_at = runs.partitions(tx, run_id)[retailer].planned_at
+        # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
+        now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run_id, retailer), dataset.columns)
     assert planned_at is not None
     return [
@@ -114,7 +117,7 @@ def _judge(
             schemas.load(dataset),
             rules.required,
             collected_from=planned_at.timestamp(),
-            now=now.timestamp(),
+            now=now,
         ),
     ]
 

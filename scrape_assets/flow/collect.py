@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scrape_assets import failpoints
 from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.assignment import Assignment
@@ -65,7 +66,7 @@ class Worker:
         *,
         artifacts: Path,
         worker_id: str,
-        on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+        on_progress: Callable[[Item], None] = lambda _item: None,
     ) -> None:
         self._pool = pool
         self._source = source
@@ -203,6 +204,7 @@ class Worker:
                 max_body_bytes=fetch.max_body_bytes,
                 allow_private=fetch.allow_private,
             )
+            failpoints.reach("K4")
             fetching.discard(claim.lease)
             room.set()
             observed_at = claim.leased_at + timedelta(seconds=time.monotonic() - received)
@@ -256,11 +258,11 @@ class Worker:
         self.tally.rows += item.result.row_count or 0
         if item.result.failure_class:
             self.tally.failures[item.result.failure_class] += 1
-        self._on_progress(item.retailer, item.result.outcome)
+        self._on_progress(item)
 
     def _claim(self, assignment: Assignment, origin: str, wanted: int) -> list[Claim]:
         with postgres.transaction(self._pool) as tx:
-            return lease.claim(
+            claims = lease.claim(
                 tx,
                 run_id=assignment.run.run_id,
                 retailer=assignment.retailer.name,
@@ -272,6 +274,9 @@ class Worker:
                 lease_seconds=assignment.dataset.lease.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
+        if claims:
+            failpoints.reach("K1")
+        return claims
 
     def _waiting(self, assignment: Assignment) -> lease.Waiting:
         with postgres.transaction(self._pool) as tx:
@@ -309,7 +314,7 @@ async def worker(
     worker_id: str,
     connect_to: Mapping[str, tuple[str, int]],
     processes: int = 1,
-    on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+    on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> AsyncIterator[Worker]:
     """A worker with its HTTP source and extraction processes, all of which end with it."""
     async with HttpSource(connect_to=connect_to) as source, ExtractorPool(processes) as extractors:

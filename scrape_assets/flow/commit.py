@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from scrape_assets import failpoints
 from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.store import commit as store
@@ -97,7 +98,10 @@ class Committer:
                 f"cannot write artifacts below {self._artifacts}: {error}. "
                 "Nothing of these pages was committed; their leases run out and they are fetched again"
             ) from error
-        return self._finish(items, places)
+        failpoints.reach("K6")
+        passed = self._finish(items, places)
+        failpoints.reach("K10")
+        return passed
 
     def _keep_bytes(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """The bodies are appended to their segments and synced; returns where each lies."""
@@ -157,7 +161,9 @@ class Committer:
                     passed = store.finish(tx, items[0].run_id, items[0].collection_window, results, places)
                     # An earlier COMMIT may have been done although its answer was lost: the attempts tell. They are
                     # asked last, when the fence has waited for whatever of it was still under way.
-                    return passed | store.closed(tx, results) if repeated else passed
+                    known = passed | store.closed(tx, results) if repeated else passed
+                    failpoints.reach("K9", tx.close, first=lambda: postgres.send_commit(tx))
+                    return known
             except StoreUnreachable:
                 if time.monotonic() > give_up:
                     raise

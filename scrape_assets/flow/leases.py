@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+from scrape_assets import failpoints
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.store import lease, postgres
@@ -99,10 +100,13 @@ class Leases:
 
     def _heartbeat(self, mine: Sequence[Lease], lease_seconds: float) -> set[UUID]:
         with postgres.transaction(self._pool) as tx:
-            return lease.heartbeat(tx, mine, lease_seconds)
+            kept = lease.heartbeat(tx, mine, lease_seconds)
+            failpoints.reach("K11", tx.close)
+            return kept
 
     def _reap(self, origins: Sequence[str]) -> set[str]:
         with postgres.transaction(self._pool) as tx:
-            lease.reap(tx)
+            if lease.reap(tx):
+                failpoints.reach("K12", tx.close)
         with postgres.transaction(self._pool) as tx:
             return lease.paused(tx, origins)

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected
 from scrape_assets.rules import acceptance, keys
@@ -28,6 +29,13 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
     The run is locked, then its partitions in name order; only what is read after that is believed. This is the
     lock that holds, whoever asks: a check in Dagster acts inside one run alone.
     """
+    published = _publish(pool, dataset, run_id)
+    if published.new:
+        failpoints.reach("K16")
+    return published
+
+
+def _publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
     with postgres.transaction(pool) as tx:
         run = publication.lock(tx, run_id)
         if run is None:
@@ -57,6 +65,7 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
             )
         version = publication.last_version(tx, run_id) + 1
         rows = publication.publish(tx, run_id, newest.sequence, version)
+        failpoints.reach("K15", tx.close)
         event_id = uuid.uuid4()
         publication.write_event(
             tx,

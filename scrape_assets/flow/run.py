@@ -13,6 +13,7 @@ from scrape_assets.flow import collect
 from scrape_assets.flow import plan as planning
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally
+from scrape_assets.flow.commit import Item
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.rules import keys
 from scrape_assets.store import postgres, runs
@@ -56,7 +57,7 @@ async def collect_partitions(
     work: Sequence[Assignment],
     *,
     on_worker: Callable[[collect.Worker], None] = lambda _worker: None,
-    on_progress: Callable[[str, str], None] = lambda _retailer, _outcome: None,
+    on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> Tally:
     """Nothing of these partitions is open; Interrupted when the worker was stopped before that."""
     async with collect.worker(

@@ -23,6 +23,7 @@ from httpx_aiohttp import AiohttpTransport
 from httpx_aiohttp.transport import AiohttpResponseStream
 from yarl import URL
 
+from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
@@ -213,6 +214,7 @@ class _Fetch:
             if self._cookies is not None:
                 self._send_cookies(request, parsed)
             answer = await transport.handle_async_request(request)
+            failpoints.reach("K2")
             try:
                 if answer.status_code in _REDIRECTS and "location" in answer.headers:
                     following = self._redirected(answer, parsed)
@@ -243,6 +245,7 @@ class _Fetch:
         inflater = Inflater(coding, self._limit)
         try:
             async for chunk in answer.stream:  # type: ignore[union-attr]  # as above
+                failpoints.reach("K3")
                 inflater.feed(chunk)
                 if inflater.failure is not None:
                     break

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import orjson
 import zstandard
 
+from scrape_assets import failpoints
 from scrape_assets.errors import ScrapeAssetsError
 
 LEVEL = 1
@@ -55,9 +56,10 @@ class SegmentWriter:
         head = orjson.dumps(header)
         frame = self._compressor.compress(len(head).to_bytes(4, "big") + head + body)
         place = Place(self._name, self._offset, len(frame))
-        view = memoryview(frame)
+        file, view = self._file, memoryview(frame)
+        failpoints.reach("K5", first=lambda: os.write(file, view[: len(view) // 2]))
         while view:
-            view = view[os.write(self._file, view) :]
+            view = view[os.write(file, view) :]
         self._offset += len(frame)
         return place
 

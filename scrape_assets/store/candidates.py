@@ -113,6 +113,11 @@ def rows(tx: Transaction, run_id: str, retailer: str) -> Iterator[tuple[Any, ...
         yield from copy.rows()
 
 
+def clock(tx: Transaction) -> float:
+    """The database's time, as epoch seconds."""
+    return float(sql.one(tx, "clock").now)
+
+
 def decide(
     tx: Transaction,
     run_id: str,

@@ -17,7 +17,7 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool
 
-from scrape_assets import packaged
+from scrape_assets import failpoints, packaged
 from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 
 set_json_loads(orjson.loads)
@@ -83,6 +83,13 @@ def transaction(pool: Pool) -> Iterator[Transaction]:
         raise translated(error) from error
     except TimeoutError as error:
         raise StoreUnreachable(f"no connection to Postgres within 30 s: {error}") from error
+
+
+def send_commit(tx: Transaction) -> None:
+    """COMMIT is on its way, and nobody reads the answer: what the server makes of it is not known here."""
+    tx.pgconn.send_query(b"commit")
+    while tx.pgconn.flush():
+        pass
 
 
 def translated(error: psycopg.Error) -> Exception:
@@ -152,6 +159,7 @@ def _migrate(tx: Transaction, application_role: str | None) -> list[str]:
         tx.execute(text.encode())
         tx.execute("insert into scrape.migrations (name, sha256) values (%s, %s)", (name, digest))
         done.append(name)
+        failpoints.reach("K22", tx.close)
     if unknown := sorted(set(applied) - {name for name, _, _ in migrations()}):
         raise ScrapeAssetsError(
             f"the database holds migration {unknown[-1]}, which this version does not know: use a newer scrape-assets"

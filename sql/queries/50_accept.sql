@@ -32,6 +32,9 @@ select count(*) as rows,
   from scrape.observations
  where run_id = %(run_id)s and retailer = %(retailer)s and validation_state = 'valid';
 
+-- name: clock :one
+select extract(epoch from clock_timestamp())::float8 as now;
+
 -- name: count_tasks :many
 -- The partition's tasks by state.
 select state, count(*) as tasks

@@ -224,7 +224,7 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
     assert refused is None
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.tasks set state = 'gone', last_failure_class = 'gone'")
-    verdict = accept.accept_retailer(pool, dataset, keys.run_id("shop", window), "fjordgear", now=now)
+    verdict = accept.accept_retailer(pool, dataset, keys.run_id("shop", window), "fjordgear")
     store = settings.Store(url, url, started=False)
     assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[verdict]) is None
     with dagster_instance.opened(project, store) as instance:
@@ -282,13 +282,13 @@ def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: set
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.tasks set state = 'gone', last_failure_class = 'gone'")
     run_id = keys.run_id("shop", window)
-    verdict = accept.accept_retailer(pool, dataset, run_id, "casamoda", now=now)
+    verdict = accept.accept_retailer(pool, dataset, run_id, "casamoda")
     specs = checks.of_retailer(dataset)
     assert {checks.name(c["rule"]) for c in verdict.checks} == {s.name for s in specs}
     results = list(checks.results(specs, verdict, "candidate generation", 1))
     assert {r.check_name: r.passed for r in results} == {checks.name(c["rule"]): c["passed"] for c in verdict.checks}
     for retailer in ("fjordgear", "papelaria"):
-        accept.accept_retailer(pool, dataset, run_id, retailer, now=now)
+        accept.accept_retailer(pool, dataset, run_id, retailer)
     whole = accept.accept_dataset(pool, run_id)
     assert {c["rule"] for c in whole.checks} == {s.name for s in checks.of_dataset(dataset)}
     with pytest.raises(Exception, match="not accepted"):

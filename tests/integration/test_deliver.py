@@ -41,7 +41,7 @@ def published(pool: Pool, tmp_path: Path, shop: Site) -> Dataset:
     plan.plan(pool, dataset, WINDOW, now=NOW)
     work = run.assignments(pool, dataset, WINDOW, ["north"])
     asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "test-worker", {}), work))
-    assert accept.accept_retailer(pool, dataset, run_id, "north", now=datetime.now(UTC)).state == "accepted"
+    assert accept.accept_retailer(pool, dataset, run_id, "north").state == "accepted"
     assert accept.accept_dataset(pool, run_id).state == "accepted"
     assert publish.publish(pool, dataset, run_id).rows == 3
     return dataset

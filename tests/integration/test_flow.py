@@ -35,7 +35,7 @@ def collect(pool: Pool, folder: Path, dataset: Dataset, *names: str) -> None:
 
 def judge(pool: Pool, dataset: Dataset) -> accept.Verdict:
     for name in sorted(dataset.retailers):
-        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name, now=datetime.now(UTC))
+        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name)
         print(name, verdict.state, verdict.reasons)
     return accept.accept_dataset(pool, f"prices@{WINDOW}")
 
@@ -298,9 +298,9 @@ def test_a_window_waits_for_its_release_from_its_last_acceptance_to_its_version(
     plan.plan(pool, dataset, WINDOW, now=NOW)
     assert publish.releasable(pool, dataset) == []
     collect(pool, tmp_path, dataset)
-    accept.accept_retailer(pool, dataset, run_id, "north", now=datetime.now(UTC))
+    accept.accept_retailer(pool, dataset, run_id, "north")
     assert publish.releasable(pool, dataset) == []
-    accept.accept_retailer(pool, dataset, run_id, "south", now=datetime.now(UTC))
+    accept.accept_retailer(pool, dataset, run_id, "south")
     assert publish.releasable(pool, dataset) == [WINDOW]
     accept.accept_dataset(pool, run_id)
     assert publish.releasable(pool, dataset) == [WINDOW], "judged, but a release that died here must be asked for again"
@@ -348,7 +348,7 @@ def test_a_retailer_is_judged_while_another_judges_the_window(pool: Pool, tmp_pa
     collect(pool, tmp_path, dataset)
     with postgres.transaction(pool) as tx:
         tx.execute("select from scrape.runs where run_id = %s for no key update", (f"prices@{WINDOW}",))
-        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", "north", now=datetime.now(UTC))
+        verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", "north")
     assert verdict.state == "accepted"
     for query in ("lock_run", "lock_partitions", "lock_partition"):
         assert "for no key update" in sql.queries()[query].text

@@ -128,7 +128,7 @@ def delivered(pool: Pool, tmp_path: Path, shop: Site) -> Dataset:
     work = run.assignments(pool, dataset, WINDOW, sorted(dataset.retailers))
     asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "test-worker", {}), work))
     for name in sorted(dataset.retailers):
-        accept.accept_retailer(pool, dataset, RUN, name, now=datetime.now(UTC))
+        accept.accept_retailer(pool, dataset, RUN, name)
     assert accept.accept_dataset(pool, RUN).state == "accepted"
     assert publish.publish(pool, dataset, RUN).rows == 6
     assert [sent.state for sent in deliver.deliver(pool, dataset, jitter=0.5)] == ["delivered"]

@@ -1,0 +1,102 @@
+"""A site of plain product pages on loopback, in a thread of the process that drills against it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def truth(pages: int) -> list[dict[str, Any]]:
+    """What pages 0 … `pages` − 1 sell, one offer each."""
+    return [
+        {
+            "retailer": "site",
+            "entity": f"SKU-{number:06d}",
+            "name": f"Product {number}",
+            "price": f"{number % 90 + 10}.{number % 100:02d}",
+            "currency": "EUR",
+            "availability": "in_stock",
+        }
+        for number in range(pages)
+    ]
+
+
+def page(offer: dict[str, Any]) -> bytes:
+    """The offer as a product page with JSON-LD."""
+    product = {
+        "@context": "https://schema.org",
+        "@type": "Product",
+        "name": offer["name"],
+        "sku": offer["entity"],
+        "offers": {
+            "@type": "Offer",
+            "price": offer["price"],
+            "priceCurrency": offer["currency"],
+            "availability": "https://schema.org/InStock",
+        },
+    }
+    return (
+        f'<!doctype html><html><head><meta charset="utf-8"><title>{offer["name"]}</title>'
+        f'<script type="application/ld+json">{json.dumps(product)}</script></head>'
+        f"<body><h1>{offer['name']}</h1></body></html>"
+    ).encode()
+
+
+class Site:
+    """A running site. `requests` counts by path; every answer waits `delay_seconds` and comes in two halves."""
+
+    def __init__(self, pages: int) -> None:
+        self.bodies = [page(offer) for offer in truth(pages)]
+        self.requests: Counter[str] = Counter()
+        self.delay_seconds = 0.0
+        self.lock = threading.Lock()
+        self.url = ""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    site: Site
+
+    def do_GET(self) -> None:
+        """`/p/NUMBER`."""
+        with self.site.lock:
+            self.site.requests[self.path] += 1
+        number = self.path.removeprefix("/p/")
+        known = number.isdecimal() and int(number) < len(self.site.bodies)
+        body = self.site.bodies[int(number)] if known else b"no such page"
+        time.sleep(self.site.delay_seconds)
+        try:
+            self.send_response(200 if known else 404)
+            self.send_header("content-type", "text/html; charset=utf-8")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            for half in (body[: len(body) // 2], body[len(body) // 2 :]):
+                self.wfile.write(half)
+                self.wfile.flush()
+        except OSError:  # a client that was killed
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """`requests` tells."""
+
+
+@contextmanager
+def running(pages: int) -> Iterator[Site]:
+    """The site answers for as long as the block lasts."""
+    site = Site(pages)
+    handler = type("_Handler", (_Handler,), {"site": site})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    site.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        server.server_close()
