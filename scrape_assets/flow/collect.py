@@ -196,7 +196,8 @@ class Worker:
                 self._release(assignment, claim, origin, "its lease may have run out before its turn")
                 return
             answer = await self._source.fetch(
-                claim.url,
+                # The text that was planned and keyed: another parser might read another host in the original.
+                claim.canonical_url,
                 site=assignment.retailer.site,
                 headers=declaration.request_headers(assignment.dataset, assignment.retailer),
                 timeout_seconds=fetch.timeout_seconds,
