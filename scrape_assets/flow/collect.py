@@ -42,6 +42,9 @@ STOPPED = "the worker was stopped"
 BACKLOG = 64
 """Fetched pages that may wait for extraction and commit, beside those in flight."""
 
+BACKLOG_BYTES = 64 * 2**20
+"""Bytes of such pages at which no further one is asked for: a few hundred of the largest would fill a machine."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -120,11 +123,12 @@ class Worker:
         room = asyncio.Event()
         while not self.stopped:
             room.clear()
-            held = sum(1 for mine in self._leases if mine.assignment is assignment)
-            free = min(fetch.concurrency - len(fetching), fetch.concurrency + BACKLOG - held)
+            free = self._free(assignment, len(fetching))
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
             if free < max(1, fetch.concurrency // 4):
-                await room.wait()
+                # Looked at again even so: the room may be made by another partition of this worker.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(room.wait(), REAP_SECONDS)
                 continue
             latest_start: float | None = None
             for origin in assignment.origins:
@@ -148,6 +152,14 @@ class Worker:
             if wait > 0:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), wait)
+
+    def _free(self, assignment: Assignment, fetching: int) -> int:
+        """How many pages of the partition may be claimed now."""
+        if self._leases.body_bytes > BACKLOG_BYTES:
+            return 0
+        held = sum(1 for mine in self._leases if mine.assignment is assignment)
+        concurrency = assignment.retailer.fetch.concurrency
+        return min(concurrency - fetching, concurrency + BACKLOG - held)
 
     def _begin(
         self,
@@ -209,6 +221,7 @@ class Worker:
             observed_at = claim.leased_at + timedelta(seconds=time.monotonic() - received)
             judged = None
             if isinstance(answer, Response):
+                self._leases.received(claim.lease, len(answer.body))
                 judged = await self._extractors.judge(
                     answer,
                     assignment.setup,

@@ -304,11 +304,12 @@ def slow(page):
 """
 
 
+@pytest.mark.parametrize(("bound", "value"), [("BACKLOG", 4), ("BACKLOG_BYTES", 2_000)])
 def test_a_backlog_of_extraction_that_was_full_goes_on_when_it_shrinks(
-    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
     """Pages come faster than they are read, so the worker stops claiming; every commit must make room again."""
-    monkeypatch.setattr("scrape_assets.flow.collect.BACKLOG", 4)
+    monkeypatch.setattr(f"scrape_assets.flow.collect.{bound}", value)
     (tmp_path / "datasets" / "prices").mkdir(parents=True)
     (tmp_path / "datasets" / "prices" / "pages.py").write_text(SLOW_PAGES)
     dataset = make.dataset(
