@@ -107,6 +107,9 @@ def environment(settings: Settings, store: Store) -> dict[str, str]:
         "DAGSTER_HOME": str(settings.dagster_home),
         # Besides `telemetry: {enabled: false}`, which does not stop the thread that uploads DAGSTER_HOME/logs.
         "DAGSTER_DISABLE_TELEMETRY": "1",
+        # A run is launched and a sensor evaluated within this time, or it fails: a minute is too short for the
+        # imports of a process on a machine that is busy collecting.
+        "DAGSTER_GRPC_TIMEOUT_SECONDS": os.environ.get("DAGSTER_GRPC_TIMEOUT_SECONDS", "600"),
     }
 
 

@@ -7,6 +7,7 @@ datasets/<dataset_id>/pages.py                      optional: page objects and s
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +41,12 @@ def project(root: Path) -> dict[str, Dataset]:
         raise DeclarationError(f"{root / FOLDER} holds no dataset; expected a folder with a dataset.yaml for each")
     problems: list[Problem] = []
     found = {name: _dataset(root, name, problems) for name in names}
+    for one, other in pairwise(sorted(names, key=_as_identifier)):
+        if _as_identifier(one) == _as_identifier(other):
+            raise DeclarationError(
+                f"datasets {one} and {other} differ only in - and _, which Dagster's step names do not tell apart; "
+                "rename one of them"
+            )
     if problems:
         raise _told(problems)
     return {name: dataset for name, dataset in found.items() if dataset is not None}
@@ -55,6 +62,10 @@ def dataset(root: Path, name: str) -> Dataset:
     if found is None:
         raise _told(problems)
     return found
+
+
+def _as_identifier(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _told(problems: list[Problem]) -> DeclarationError:

@@ -92,6 +92,9 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 """What each kind of column holds, in words and as a test of one value."""
 
 
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
+
 def load(dataset: Dataset) -> pa.DataFrameSchema:
     """The dataset's schema, ready to validate frames; its `name` is the declared one."""
     return of(dataset.schema_name, dataset.folder)
@@ -172,7 +175,17 @@ def _users(reference: str, folder: Path) -> pa.DataFrameSchema:
             f"{reference} has columns named {', '.join(taken)}, which every row has already; name them otherwise"
         )
     # Rows come as text: the declared types are applied, and what cannot be coerced fails.
-    schema = copy(found)
+    schema = copy(found).update_columns(
+        {name: {"dtype": dtype} for name, column in found.columns.items() if (dtype := _with_nulls(column))}
+    )
     schema.coerce = True
     schema.name = reference
     return schema
+
+
+def _with_nulls(column: Any) -> str | None:
+    """The type that can hold a null where NumPy's cannot: an int would fail for it, a bool would become False."""
+    kind = str(column.dtype)
+    if kind == "bool":
+        return "boolean"
+    return kind.replace("i", "I", 1).replace("u", "U", 1) if column.nullable and kind in _INTEGERS else None

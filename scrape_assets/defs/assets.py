@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import dagster as dg
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.defs import checks, metadata, partitions
+from scrape_assets.defs import checks, metadata, names, partitions
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, publish, run
@@ -47,7 +47,7 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
     @dg.asset(
         name="task_plan",
         key_prefix=dataset.dataset,
-        group_name=dataset.dataset,
+        group_name=names.of(dataset.dataset),
         partitions_def=partitions.windows_and_retailers(dataset),
         kinds={"postgres"},
         metadata={"owner": dataset.owner},
@@ -73,7 +73,7 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
     @dg.asset(
         name="observations",
         key_prefix=dataset.dataset,
-        group_name=dataset.dataset,
+        group_name=names.of(dataset.dataset),
         partitions_def=partitions.windows_and_retailers(dataset),
         deps=[dg.AssetKey([dataset.dataset, "task_plan"])],
         check_specs=specs,
@@ -112,7 +112,7 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
     @dg.asset(
         name="candidate_dataset",
         key_prefix=dataset.dataset,
-        group_name=dataset.dataset,
+        group_name=names.of(dataset.dataset),
         partitions_def=partitions.windows(dataset.window),
         deps=[dg.AssetDep([dataset.dataset, "observations"], partition_mapping=partitions.of_window())],
         check_specs=specs,
@@ -142,7 +142,7 @@ def published_dataset(dataset: Dataset) -> dg.AssetsDefinition:
     @dg.asset(
         name="published_dataset",
         key_prefix=dataset.dataset,
-        group_name=dataset.dataset,
+        group_name=names.of(dataset.dataset),
         partitions_def=partitions.windows(dataset.window),
         deps=[dg.AssetKey([dataset.dataset, "candidate_dataset"])],
         kinds={"postgres"},

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.defs import metadata
+from scrape_assets.defs import metadata, names
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.flow import deliver, publish
 from scrape_assets.rules import windows
@@ -30,7 +30,7 @@ REPEAT_SECONDS = 300.0
 def collect_job(dataset: Dataset) -> Any:
     """Plans and collects retailers of a window."""
     return dg.define_asset_job(
-        f"collect_{dataset.dataset}",
+        f"collect_{names.of(dataset.dataset)}",
         selection=dg.AssetSelection.assets([dataset.dataset, "task_plan"], [dataset.dataset, "observations"]),
         description="Plan and collect retailers of a window. Safe to start again at any time: it resumes.",
     )
@@ -39,7 +39,7 @@ def collect_job(dataset: Dataset) -> Any:
 def release_job(dataset: Dataset) -> Any:
     """Judges and publishes a window."""
     return dg.define_asset_job(
-        f"release_{dataset.dataset}",
+        f"release_{names.of(dataset.dataset)}",
         selection=dg.AssetSelection.assets(
             [dataset.dataset, "candidate_dataset"], [dataset.dataset, "published_dataset"]
         ),
@@ -51,7 +51,7 @@ def schedule(dataset: Dataset, job: Any) -> Any:
     """Collects each window from its first moment on, one run for each retailer."""
     return dg.build_schedule_from_partitioned_job(
         job,
-        name=f"collect_{dataset.dataset}_each_window",
+        name=f"collect_{names.of(dataset.dataset)}_each_window",
         description="Starts when a window begins and collects that window, one run for each retailer.",
         default_status=dg.DefaultScheduleStatus.RUNNING,
     )
@@ -66,7 +66,7 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
 
     @dg.sensor(
         job=job,
-        name=f"release_{dataset.dataset}_when_complete",
+        name=f"release_{names.of(dataset.dataset)}_when_complete",
         description="Judges and publishes a window when all its retailers are collected and accepted.",
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,
@@ -95,7 +95,7 @@ def _may_repeat(last: dg.RunRecord) -> bool:
 def deliver_job(dataset: Dataset) -> dg.JobDefinition:
     """Sends what is due of the dataset's published versions."""
 
-    @dg.op(name=f"deliver_{dataset.dataset}_versions", out=dg.Out(dg.Nothing))
+    @dg.op(name=f"deliver_{names.of(dataset.dataset)}_versions", out=dg.Out(dg.Nothing))
     def send(store: StoreResource) -> Iterator[Any]:
         with store.open() as (_, pool):
             done = deliver.deliver(pool, dataset, jitter=random.random())
@@ -117,7 +117,7 @@ def deliver_job(dataset: Dataset) -> dg.JobDefinition:
         yield dg.Output(None)
 
     @dg.job(
-        name=f"deliver_{dataset.dataset}",
+        name=f"deliver_{names.of(dataset.dataset)}",
         description="Send published versions to the destinations that do not have them yet. Collects nothing.",
     )
     def delivery() -> None:
@@ -131,7 +131,7 @@ def deliver_sensor(dataset: Dataset, job: dg.JobDefinition) -> dg.SensorDefiniti
 
     @dg.sensor(
         job=job,
-        name=f"deliver_{dataset.dataset}_when_due",
+        name=f"deliver_{names.of(dataset.dataset)}_when_due",
         description="Starts a delivery when a destination lacks a published version and no delivery is under way.",
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,

@@ -5,7 +5,6 @@ The verdict itself is reached and kept in Postgres; these show it, and stop what
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +12,7 @@ import dagster as dg
 
 from scrape_assets.datasets import schemas
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.defs import metadata, partitions
+from scrape_assets.defs import metadata, names, partitions
 from scrape_assets.flow.accept import Verdict
 from scrape_assets.rules import acceptance, validate
 from scrape_assets.rules.acceptance import Check
@@ -21,7 +20,8 @@ from scrape_assets.rules.acceptance import Check
 
 def name(rule: str) -> str:
     """The rule's name as Dagster allows it: `required:price` is `required_price`."""
-    return re.sub(r"\W", "_", rule)
+    kind, colon, column = rule.partition(":")
+    return f"{kind}_{names.of(column)}" if colon else names.of(rule)
 
 
 def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:

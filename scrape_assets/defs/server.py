@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -19,7 +20,6 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from scrape_assets import packaged
 from scrape_assets import settings as environment_settings
 from scrape_assets.datasets import load
 from scrape_assets.defs import instance
@@ -32,6 +32,9 @@ READY_SECONDS = 900.0
 STOP_SECONDS = 30.0
 """How long a collecting run may take to give its leases back before it is ended."""
 
+CODE_SERVER_SILENCE_SECONDS = 120
+"""A code server that hears nothing for so long ends. Dagster's own 20 s are less than a busy machine may stall."""
+
 LOG_TAIL = 2000
 
 _IS_LOADED = """{ workspaceOrError { __typename ... on Workspace { locationEntries {
@@ -39,8 +42,9 @@ _IS_LOADED = """{ workspaceOrError { __typename ... on Workspace { locationEntri
 
 # Run by the child before it becomes Dagster. It asks to be ended when its parent dies, and takes back its
 # signals: a shell that starts us in the background has them ignored, and Dagster's SIGTERM does what SIGINT does.
+# Imports are the long part of a start: who waits for the code server does its own meanwhile.
 _TETHERED = """
-import os, signal, sys
+import importlib, os, runpy, signal, socket, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 if sys.platform == "linux":
@@ -48,7 +52,15 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+awaited, commands, module = sys.argv[2:5]
+importlib.import_module(commands)
+while awaited:
+    with socket.socket(socket.AF_UNIX) as code_server:
+        if code_server.connect_ex(awaited) == 0:
+            break
+    time.sleep(0.2)
+sys.argv = sys.argv[4:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
@@ -66,21 +78,21 @@ def serve(settings: Settings, *, host: str = "127.0.0.1", port: int, on_ready: C
         logs = settings.state / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "cleared_runs.log").write_text("".join(f"{run_id}\n" for run_id in cleared))
-        workspace = ["-w", str(packaged.path("workspace.yaml"))]
         env = environment_settings.environment(settings, store)
         port = port or _free_port(host)
         url = f"http://{host}:{port}"
-        web = ["-m", "dagster_webserver", "-h", host, "-p", str(port), *workspace]
         children: list[_Child] = []
-        try:
-            children.append(_Child("webserver", web, env, logs))
-            children.append(_Child("daemon", ["-m", "dagster._daemon", "run", *workspace], env, logs))
-            if _wait_until_ready(url, children, asked):
-                on_ready(url)
-            while not asked.wait(0.5):
-                _all_alive(children)
-        finally:
-            _stop(children)
+        with tempfile.TemporaryDirectory(prefix="scrape-assets-dev-") as meeting:
+            try:
+                for child in _processes(Path(meeting), host, port):
+                    child.start(env, logs)
+                    children.append(child)
+                if _wait_until_ready(url, children, asked):
+                    on_ready(url)
+                while not asked.wait(0.5):
+                    _all_alive(children)
+            finally:
+                _stop(children)
     return 0
 
 
@@ -92,18 +104,42 @@ def _free_port(host: str) -> int:
 class _Child:
     """One of Dagster's own processes, in a session of its own, its output in a file."""
 
-    def __init__(self, name: str, arguments: list[str], env: dict[str, str], logs: Path) -> None:
+    def __init__(self, name: str, module: str, commands: str, arguments: list[str], *, awaits: str = "") -> None:
         self.name = name
-        self.log = logs / f"{name}.log"
+        self._words = [awaits, commands, module, *arguments]
+
+    def start(self, env: dict[str, str], logs: Path) -> None:
+        """It runs, and is ended when this process is."""
+        self.log = logs / f"{self.name}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _TETHERED, str(os.getpid()), *arguments],
+                [sys.executable, "-c", _TETHERED, str(os.getpid()), *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=env,
                 start_new_session=True,
             )
+
+
+def _processes(meeting: Path, host: str, port: int) -> list[_Child]:
+    """The server of our definitions, and the two that ask it: one copy of the code for both."""
+    code = str(meeting / "code_server")
+    load = meeting / "workspace.yaml"
+    load.write_text(json.dumps({"load_from": [{"grpc_server": {"socket": code, "location_name": "scrape_assets"}}]}))
+    serving = ["code-server", "start", "-m", "scrape_assets.definitions", "--location-name", "scrape_assets"]
+    silence = ["--heartbeat-ttl", str(CODE_SERVER_SILENCE_SECONDS)]
+    return [
+        _Child("code_server", "dagster", "dagster._cli", [*serving, "--socket", code, *silence]),
+        _Child(
+            "webserver",
+            "dagster_webserver",
+            "dagster_webserver.cli",
+            ["-h", host, "-p", str(port), "-w", str(load)],
+            awaits=code,
+        ),
+        _Child("daemon", "dagster._daemon", "dagster._daemon.cli", ["run", "-w", str(load)], awaits=code),
+    ]
 
 
 def _all_alive(children: list[_Child]) -> None:
@@ -168,9 +204,9 @@ def _stop(children: list[_Child]) -> None:
         with suppress(psutil.Error):
             if "grpc" in process.cmdline():
                 runs += process.children()
-    # The daemon at once too, so that it starts no further run; a code server only when its runs have ended.
-    direct = [p for p in family if p.pid in {child.process.pid for child in children}]
-    _end([*direct, *runs], STOP_SECONDS)
+    # The daemon at once too, so that it starts no further run; the code server only when its runs have ended.
+    asking = {child.process.pid for child in children if child.name != "code_server"}
+    _end([*(p for p in family if p.pid in asking), *runs], STOP_SECONDS)
     _end(family, STOP_SECONDS / 3)
     for process in family:
         with suppress(psutil.Error):

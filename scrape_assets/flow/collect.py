@@ -43,6 +43,9 @@ STOPPED = "the worker was stopped"
 BACKLOG = 64
 """Fetched pages that may wait for extraction and commit, beside those in flight."""
 
+BACKLOG_BYTES = 64 * 2**20
+"""Bytes of such pages at which no further one is asked for: a few hundred of the largest would fill a machine."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -121,11 +124,12 @@ class Worker:
         room = asyncio.Event()
         while not self.stopped:
             room.clear()
-            held = sum(1 for mine in self._leases if mine.assignment is assignment)
-            free = min(fetch.concurrency - len(fetching), fetch.concurrency + BACKLOG - held)
+            free = self._free(assignment, len(fetching))
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
             if free < max(1, fetch.concurrency // 4):
-                await room.wait()
+                # Looked at again even so: the room may be made by another partition of this worker.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(room.wait(), REAP_SECONDS)
                 continue
             latest_start: float | None = None
             for origin in assignment.origins:
@@ -149,6 +153,14 @@ class Worker:
             if wait > 0:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), wait)
+
+    def _free(self, assignment: Assignment, fetching: int) -> int:
+        """How many pages of the partition may be claimed now."""
+        if self._leases.body_bytes > BACKLOG_BYTES:
+            return 0
+        held = sum(1 for mine in self._leases if mine.assignment is assignment)
+        concurrency = assignment.retailer.fetch.concurrency
+        return min(concurrency - fetching, concurrency + BACKLOG - held)
 
     def _begin(
         self,
@@ -197,7 +209,8 @@ class Worker:
                 self._release(assignment, claim, origin, "its lease may have run out before its turn")
                 return
             answer = await self._source.fetch(
-                claim.url,
+                # The text that was planned and keyed: another parser might read another host in the original.
+                claim.canonical_url,
                 site=assignment.retailer.site,
                 headers=declaration.request_headers(assignment.dataset, assignment.retailer),
                 timeout_seconds=fetch.timeout_seconds,
@@ -210,6 +223,7 @@ class Worker:
             observed_at = claim.leased_at + timedelta(seconds=time.monotonic() - received)
             judged = None
             if isinstance(answer, Response):
+                self._leases.received(claim.lease, len(answer.body))
                 judged = await self._extractors.judge(
                     answer,
                     assignment.setup,

@@ -124,6 +124,7 @@ class Committer:
                 )
             header = {
                 "url": result.final_url,
+                "redirects": result.redirects,
                 "status": result.http_status,
                 "content_type": result.content_type,
                 "observed_at": result.observed_at,
@@ -179,6 +180,7 @@ def _unstorable(item: Item, why: str) -> Item:
     result.reason = f"Postgres refused the page's data: {_storable(why)}"
     result.rows = result.row_count = None
     result.final_url, result.content_type = _storable(result.final_url), _storable(result.content_type)
+    result.redirects = ()
     return item
 
 

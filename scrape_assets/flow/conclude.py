@@ -31,6 +31,7 @@ def conclude(
         observed_at,
         assignment.frozen.extractor_version,
         final_url=answer.final_url,
+        redirects=answer.redirects,
         http_status=answer.status,
     )
     if isinstance(answer, Response):
@@ -39,6 +40,7 @@ def conclude(
     if judged is not None:
         result.page_state = judged.page_state
         result.reason = judged.reason or None
+        result.collisions = judged.collisions
         if judged.failure_class is None:
             result.rows, result.row_count = judged.rows, judged.row_count
             return result

@@ -28,6 +28,7 @@ class Held:
     task: asyncio.Task[None]
     room: asyncio.Event
     confirmed: float
+    body_bytes: int = 0
 
     @property
     def granted_seconds(self) -> float:
@@ -51,6 +52,16 @@ class Leases:
     def __iter__(self) -> Iterator[Held]:
         """Those that are held now; one may be let go meanwhile."""
         return iter(list(self._held.values()))
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of fetched pages that wait to be judged and stored."""
+        return sum(held.body_bytes for held in self._held.values())
+
+    def received(self, one: Lease, body_bytes: int) -> None:
+        """The page of this lease is here, and takes room until the lease is let go."""
+        if held := self._held.get(one):
+            held.body_bytes = body_bytes
 
     def hold(self, one: Lease, held: Held) -> None:
         """The lease is extended from now on."""

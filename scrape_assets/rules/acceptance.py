@@ -65,9 +65,9 @@ def not_empty(rows: int) -> Check:
 
 
 def collisions(count: int) -> Check:
-    """Two pages that disagree about one entity are worth a look; the newer one was kept."""
+    """Rows that disagree about one entity are worth a look: the newer page was kept, or the page's first row."""
     return Check(
-        "collisions", count == 0, "no entity with different values on two pages", f"{count} entities", severity="warn"
+        "collisions", count == 0, "one set of values for each entity", f"{count} that contradict it", severity="warn"
     )
 
 

@@ -154,15 +154,17 @@ def _split(url: str) -> tuple[str, list[str], str]:
 
 def challenge(document: Document) -> Finding | None:
     """Whether the page is a robot check, by its service's marks, its title, or a short text that says so."""
-    if found := challenge_title(document):
+    if found := challenge_title(document) or challenge_mark(document):
         return found
-    if mark := _CHALLENGE_MARKS.search(document.text):
-        return _challenge(f"mark {mark.group()[:60]!r}")
     seen = visible_text(document)
     if len(seen) <= SHORT_PAGE and (phrase := _CHALLENGE_PHRASE.search(seen)):
         return _challenge(f"text {phrase.group()!r}")
     if len(seen) < EMPTY_PAGE * 4 and _BARE_REFUSAL.fullmatch(seen):
         return _challenge(f"nothing but {seen!r}")
+    if len(seen) < EMPTY_PAGE and (
+        phrase := _CHALLENGE_PHRASE.search(" ".join(map(text_of, document.css("noscript"))))
+    ):
+        return _challenge(f"nothing to read but, without scripts, {phrase.group()!r}")
     if len(seen) < EMPTY_PAGE and (probe := _BROWSER_PROBE.search(document.text)):
         return _challenge(f"no text, and a script that asks for {probe.group()!r}")
     return None
@@ -172,6 +174,12 @@ def challenge_title(document: Document) -> Finding | None:
     """Whether the title alone says robot check: cheap enough for a page whose declared fields were found."""
     title = _title(document)
     return _challenge(f"title {snippet(title)}") if _CHALLENGE_TITLE.match(title) else None
+
+
+def challenge_mark(document: Document) -> Finding | None:
+    """Whether a protection service's own mark is on the page."""
+    mark = _CHALLENGE_MARKS.search(document.text)
+    return _challenge(f"mark {mark.group()[:60]!r}") if mark else None
 
 
 def _challenge(sign: str) -> Finding:
@@ -188,7 +196,7 @@ def unexpected(document: Document, response: Response) -> Finding | None:
         or _consent(document, response, seen)
         or _login(document, response, seen)
         or _soft_404(document, seen)
-        or _empty_shell(document, seen)
+        or _empty_shell(document, response, seen)
     )
 
 
@@ -280,8 +288,11 @@ def _soft_404(document: Document, seen: str) -> Finding | None:
     return None
 
 
-def _empty_shell(document: Document, seen: str) -> Finding | None:
+def _empty_shell(document: Document, response: Response, seen: str) -> Finding | None:
     def found(sign: str) -> Finding:
+        if response.status != 200 and document.has("script"):
+            # "Accepted", and a script to run: no shop answers so, a check of the browser does.
+            return _challenge(f"status {response.status}, and only scripts")
         return Finding(PageState.EMPTY_SHELL, FailureClass.EMPTY_SHELL, f"empty shell: {sign}")
 
     if len(seen) < EMPTY_PAGE:

@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborNode
 from scrape_assets.rules.currency import currency_code
 from scrape_assets.rules.document import Document, apart, text_of
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import APART, Money, Refusal, parse_money, parse_number
+from scrape_assets.rules.money import APART, Money, Refusal, not_asked, parse_money, parse_number
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, iso_utc, priced
 from scrape_assets.rules.row import Failed, Row, checked, snippet
 from scrape_assets.rules.spec import ExtractRule, FieldRule, PageRule
@@ -108,11 +108,11 @@ def _value(document: Document, scope: LexborNode | None, name: str, rule: Extrac
             return code
         raise _Unfit(f"found {snippet(texts[0])}, which names no single currency in use")
     if spec.kind in ("money", "decimal", "int"):
-        return _only(texts, spec, rule.page, currency)
+        return _only(texts, spec, rule.page, currency, asked=rule.schema_name == PRODUCT_OFFER and name == "price")
     return _read(document, texts, spec)
 
 
-def _only(texts: list[str], spec: FieldRule, page: PageRule, currency: str | None) -> Any:
+def _only(texts: list[str], spec: FieldRule, page: PageRule, currency: str | None, *, asked: bool) -> Any:
     """The one number that all the selected texts state: two different prices are not a choice to make here."""
     found: list[Any] = []
     for text in texts:
@@ -121,6 +121,8 @@ def _only(texts: list[str], spec: FieldRule, page: PageRule, currency: str | Non
             number = _money(text, spec, page, currency)
         else:
             number = parse_number(text, decimal=spec.decimal or page.decimal, whole=spec.kind == "int")
+        if asked and isinstance(number, Money):
+            number = not_asked(text) or number
         if isinstance(number, Refusal):
             raise _Unfit(f"found {snippet(text)}: {number.reason}")
         if number not in found:

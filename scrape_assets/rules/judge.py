@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,8 @@ def judge(response: Response, rule: ExtractRule, *, page_object: Callable[[PageV
     """The page's state and its rows, or the failure class that decides what happens to the task.
 
     A challenge beats the status, the status beats the content, a declared sign beats a general one; general signs
-    are read only when the evidence that the declaration asks for is missing.
+    are read only when the evidence that the declaration asks for is missing. Where the site says when to come back,
+    only a protection service's own mark beats that: a page about too many requests reads like a challenge.
     """
     try:
         return _judge(response, rule, page_object)
@@ -49,7 +51,9 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
     document = Document.of(response)
     page = rule.page
     if not 200 <= response.status < 300:
-        return _from(classify.challenge(document) or classify.by_status(response.status))
+        waits = response.status == 429 or (response.status == 503 and "retry-after" in response.headers)
+        challenge = classify.challenge_mark if waits else classify.challenge
+        return _from(challenge(document) or classify.by_status(response.status))
     if page.removed is not None and document.has(page.removed):
         return Judged(PageState.REMOVED, FailureClass.GONE, f"removed: {page.removed!r} is on the page")
     if (redirected := classify.by_redirect(response)) is not None:
@@ -59,6 +63,8 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
         if (found := classify.unexpected(document, response)) is not None:
             return _from(found, missing)
         return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, missing)
+    if document.is_blank:
+        return Judged(PageState.EMPTY_SHELL, FailureClass.EMPTY_SHELL, "the document is empty")
     result = extract(document, response.url, rule, page_object)
     if isinstance(result, Failed):
         return _failed(result, document, response, rule)
@@ -71,14 +77,36 @@ def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page
     """What the page is instead, where only texts were found on it and nothing was declared to be expected.
 
     A heading may well be found on any page, and two texts on a robot check; a number that fits its field is not.
+    A page object without a number may have taken the lack of a price for a product that is sold out.
     """
-    numbers = [name for name, spec in page.fields.items() if spec.kind in ("money", "decimal", "int")]
-    if page.expect is not None or not page.fields or any(name in row.values for row in rows for name in numbers):
+    if page.expect is not None or not (page.fields or page.page_object):
+        return None
+    if (
+        any(_is_number(value) for row in rows for value in row.values.values())
+        if page.page_object
+        else any(
+            name in row.values
+            for row in rows
+            for name, spec in page.fields.items()
+            if spec.kind in ("money", "decimal", "int")
+        )
+    ):
         return None
     if page.rows is not None or any(len(set(row.values) & set(page.fields)) > 1 for row in rows):
-        return classify.challenge_title(document)
+        # An ordinary page may have such a title: an article about captchas, an officer of security checks.
+        short = len(classify.visible_text(document)) <= classify.SHORT_PAGE
+        return classify.challenge_title(document) if short else None
     found = classify.unexpected(document, response)
     return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found
+
+
+def _is_number(value: object) -> bool:
+    """Whether a page object gave a number: as one, or as the plain text that it becomes."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (
+        isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
+    )
 
 
 def _failed(failed: Failed, document: Document, response: Response, rule: ExtractRule) -> Judged:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from scrape_assets.rules import price_words
 from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, signs_in
 
 DecimalSeparator = Literal[",", "."]
@@ -33,31 +34,6 @@ _NUMBER = re.compile(
     r"[0-9]{1,3}(?:[ '][0-9]{3})+(?![0-9])(?:[.,][0-9]+)?(?![0-9'])"
     # A dot after a letter or a slash ends an abbreviation: "Rs.99" is 99.
     r"|(?:(?<![^\W\d_])(?<!/)[.,])?[0-9]+(?:[.,'٫٬][0-9]+)*"
-)
-_STARTING = re.compile(
-    r"(?<!\w)(?:from|starting at|starts at|as low as|up to|ab|bis|desde|hasta|a partir de|à partir de|dès|jusqu.à"
-    r"|a partire da|da|od|vanaf|fra|från|(?-i:fr\.)|alkaen|от|до|από|から|起|min\.|max\.)(?![^\W\d_])"
-    # A plus at the number or its sign, or a swung dash anywhere: "$349+", "~20".
-    r"|[0-9€$£¥￥円元]\+(?!\w)|[~～〜]",
-    re.IGNORECASE,
-)
-_INSTALMENT = re.compile(
-    r"(?:/[\s|]*|\b(?:per|pro|par|al|por)[\s|]+)"
-    r"(?:mo|month|mth|monat|mes|mois|mese|mnd|miesiąc|měsíc|year|yr|jahr|año|an|week|wk|woche|semaine|semana)\b"
-    r"|\b(?:a|an|each|every|im|je|jeden|au|al|em|cada|chaque)[\s|]+"
-    r"(?:mo|month|mth|monat|mois|mes|mês|mese|year|yr|jahr|year|année|año|week|woche|semaine|semana)\b"
-    r"|monthly|monatlich|mensuel|mensual|weekly|wöchentlich",
-    re.IGNORECASE,
-)
-_MAGNITUDE = re.compile(
-    r"[0-9][\s|]*(?:mio|mln|mill?ion(?:en|es|s|i)?|mrd|mld|bn|billion(?:en|s)?|tsd|thousand|tys|lakhs?|lacs?|crores?)(?!\w)",
-    re.IGNORECASE,
-)
-
-_NOT_A_PRICE = (
-    (_STARTING, "a bound of a range"),
-    (_INSTALMENT, "an instalment"),
-    (_MAGNITUDE, "a rounded number of thousands or millions"),
 )
 
 
@@ -98,15 +74,27 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
         currency = next(iter(common)) if len(common) == 1 else None
     elif found:
         return Refusal(f"ambiguous price {shown}: more than one currency", True)
-    for sign, what in _NOT_A_PRICE:
-        if sign.search(folded):
-            return Refusal(f"ambiguous price {shown}: {what}, not a price", True)
+    if what := price_words.not_a_price(folded):
+        return Refusal(f"ambiguous price {shown}: {what}, not a price", True)
     number = _one_number(folded, shown, "price", decimal, currency)
     if isinstance(number, Refusal):
         return number
     if currency in WITHOUT_DECIMALS and number != number.to_integral_value():
         return Refusal(f"ambiguous price {shown}: {currency} has no decimals", True)
+    is_whole = number.as_tuple().exponent == 0
+    if is_whole and not (found or codes_at_numbers(folded)) and price_words.counts(folded):
+        return Refusal(f"ambiguous price {shown}: a count, perhaps; no currency stands there", True)
     return Money(number, currency)
+
+
+def not_asked(text: str) -> Refusal | None:
+    """Why the amount in the text is not what is asked for the thing now: a saving, a charge, or an older price.
+
+    >>> not_asked("Save $20").reason, not_asked("19,99 € zzgl. Versand")
+    ("ambiguous price 'Save $20': a saving or a charge, not the price", None)
+    """
+    what = price_words.not_asked(fold(text[:MAX_TEXT]))
+    return Refusal(f"ambiguous price {text.strip()!r}: {what}, not the price", True) if what else None
 
 
 def parse_number(text: str, *, decimal: DecimalSeparator | None = None, whole: bool = False) -> Decimal | Refusal:

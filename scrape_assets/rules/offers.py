@@ -15,7 +15,7 @@ from stdnum import ean
 from scrape_assets.rules.currency import currency_code, signs_in
 from scrape_assets.rules.document import Document
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
+from scrape_assets.rules.money import Money, Refusal, not_asked, parse_money, parse_number
 from scrape_assets.rules.row import Row
 from scrape_assets.rules.spec import PageRule
 from scrape_assets.rules.structured import Candidate, Node, types
@@ -256,6 +256,8 @@ def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page
     if isinstance(price, Refusal):
         return price
     text, where = price
+    if isinstance(text, str) and (refused := not_asked(text)):
+        return refused
     stated = [code for part in (offer, *specifications) for code in texts(part.get("priceCurrency"))]
     currency = currency_or_refusal(stated, page)
     money = currency if isinstance(currency, Refusal) else priced(text, page, currency)

@@ -28,3 +28,4 @@ class FetchFailure:
     reason: str
     status: int | None = None
     final_url: str | None = None
+    redirects: tuple[str, ...] = field(default=())

@@ -15,7 +15,7 @@ from scrape_assets.rules.currency import currency_code
 from scrape_assets.rules.document import Document, text_of
 from scrape_assets.rules.fields import PRODUCT_OFFER
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import APART, Refusal
+from scrape_assets.rules.money import APART, Refusal, not_asked
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, priced
 from scrape_assets.rules.row import Failed, Row, checked, snippet
 from scrape_assets.rules.spec import ExtractRule
@@ -99,13 +99,20 @@ def _row(item: Any, document: Document, rule: ExtractRule, name: str) -> Row | F
             return Failed(FailureClass.EXTRACTION, f"{key}: {name} gave {snippet(repr(given))}: {value.reason}")
         if value is not None and value != "":
             values[key], sources[key] = value, name
-    if not is_offer:
-        return checked(Row(values, sources), rule.key)
+    if not values:
+        return Failed(FailureClass.EXTRACTION, f"{name} gave a row without any value")
+    return _offer(values, sources, rule, name) if is_offer else checked(Row(values, sources), rule.key)
+
+
+def _offer(values: dict[str, Any], sources: dict[str, str], rule: ExtractRule, name: str) -> Row | Failed:
+    """The values as an offer: with a price, or of something that cannot be bought and at least has a name."""
     if "price" in values and "currency" not in values and rule.page.money:
         values["currency"], sources["currency"] = rule.page.money, "declared money"
     lacking = [needed for needed in ("price", "currency") if needed not in values]
     if lacking and values.get("availability") not in NOT_FOR_SALE:
         return Failed(FailureClass.EXTRACTION, f"{lacking[0]}: {name} gave none")
+    if lacking and "name" not in values:
+        return Failed(FailureClass.EXTRACTION, f"name: {name} gave none, and no price either")
     return checked(Row(values, sources), ("name", "price", "currency", *rule.key))
 
 
@@ -138,6 +145,8 @@ def _as_offer_field(
 ) -> Any:
     """A text value of a `product_offer` field in that field's own form."""
     if key in _AMOUNTS and isinstance(given, str):
+        if key == "price" and (refused := not_asked(value)):
+            return refused
         stated = item.get("currency")
         money = priced(
             value, rule.page, (currency_code(stated) if isinstance(stated, str) else None) or rule.page.money

@@ -60,11 +60,13 @@ def retry_after(value: str | None, response_date: str | None, now: datetime) -> 
     """
     if value is None:
         return None
-    if (until := _http_date(value)) is not None:
-        found = [(until - (_http_date(response_date) or now)).total_seconds()]
-    else:
-        # A header that came twice is joined by commas.
-        found = [float(part) for part in value.split(",") if re.fullmatch(r"\s*[0-9]+\s*", part)]
+    found = []
+    # A header that came twice is joined by commas; a date has one of its own, behind the day's name.
+    for part in re.split(r",(?!\s*[0-9]{1,2}[ -][A-Za-z]{3})", value):
+        if re.fullmatch(r"\s*[0-9]+\s*", part):
+            found.append(float(part))
+        elif (until := _http_date(part)) is not None:
+            found.append((until - (_http_date(response_date) or now)).total_seconds())
     usable = [seconds for seconds in found if seconds > 0]
     return min(max(usable), RETRY_AFTER_CAP_SECONDS) if usable else None
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from urllib.parse import unquote, urlsplit
 
-from scrape_assets.rules.document import Document
+from scrape_assets.rules.document import Document, text_of
 from scrape_assets.rules.microdata import microdata
 from scrape_assets.rules.money import Refusal
 from scrape_assets.rules.offers import first_text, rows_of, texts
@@ -73,7 +73,9 @@ def _from(
     """
     if not found:
         return None
-    meant = _of_this_page(found, document, requested_url) if len(found) > 1 else found
+    meant = _of_this_page(found, document, requested_url)
+    if not meant:
+        return _ambiguous_product(found)
     chosen = [one for one in meant if _sells(one)]
     if not chosen:
         # What is meant may be said in two places, the price in the one that does not name the address.
@@ -90,6 +92,13 @@ def _from(
             unpriced += chosen
             return outcome if len(chosen) == 1 else _ambiguous_product(chosen)
     rows = [row for outcome in outcomes if isinstance(outcome, list) for row in outcome]
+    return _one_thing(chosen, rows, rule, unpriced)
+
+
+def _one_thing(
+    chosen: list[Candidate], rows: list[Row], rule: ExtractRule, unpriced: list[Candidate]
+) -> list[Row] | Refusal:
+    """The rows of the chosen candidates, where those say the same of one thing."""
     if not rows:
         unpriced += chosen
         return Refusal(f"price missing: {chosen[0].source} has offers that say nothing")
@@ -120,6 +129,15 @@ def _is_elsewhere(one: Candidate, document: Document, here: set[tuple[str, ...]]
     """Whether the candidate names addresses, and none of them is this page's: a related product."""
     stated = {_address(url)[:2] for url in _addresses(one, document)}
     return bool(stated) and not stated & here
+
+
+def _is_another(one: Candidate, document: Document, requested_url: str) -> bool:
+    """Whether the only product on the page says that it is another page's, and nothing here says that it is not."""
+    here: set[tuple[str, ...]] = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
+    if not _is_elsewhere(one, document, here) or _has_code_in(one, document, requested_url):
+        return False
+    shown = " ".join(text_of(node) for node in document.css("title, h1")).casefold()
+    return not any(name.casefold() in shown for name in texts(one.node.get("name")))
 
 
 def _same_thing(one: Candidate, other: Candidate) -> bool:
@@ -158,16 +176,18 @@ def _told_apart(rows: list[Row], key: tuple[str, ...]) -> list[Row] | Refusal:
 
 
 def _of_this_page(found: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
-    """Of several candidates, the one whose address or number is the page's; all that are left when none is alone."""
+    """Of several candidates, the one whose address or number is the page's; all that are left when none is alone.
+
+    A single one is the page's, unless it says that it is another page's.
+    """
+    if len(found) == 1:
+        return [] if _is_another(found[0], document, requested_url) else found
     whole = {_address(url) for url in _own_addresses(document, requested_url)}
     paths = {address[:2] for address in whole}
-    words = " ".join(
-        unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url)
-    )
     tests: tuple[Callable[[Candidate], bool], ...] = (
         lambda one: any(_address(url) in whole for url in _addresses(one, document)),
         lambda one: any(_address(url)[:2] in paths for url in _addresses(one, document)),
-        lambda one: any(_names(words, code) for key in _CODE_KEYS for code in texts(one.node.get(key))),
+        lambda one: _has_code_in(one, document, requested_url),
     )
     left = found
     for test in tests:
@@ -176,6 +196,14 @@ def _of_this_page(found: list[Candidate], document: Document, requested_url: str
             return matching
         left = matching or left
     return left
+
+
+def _has_code_in(one: Candidate, document: Document, requested_url: str) -> bool:
+    """Whether one of the candidate's numbers stands in the page's address."""
+    words = " ".join(
+        unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url)
+    )
+    return any(_names(words, code) for key in _CODE_KEYS for code in texts(one.node.get(key)))
 
 
 def _own_addresses(document: Document, requested_url: str) -> set[str]:

@@ -27,7 +27,7 @@ from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.urls import within
+from scrape_assets.rules.urls import canonical, within
 from scrape_assets.sources.inflate import Inflater
 
 MAX_REDIRECTS = 10
@@ -200,10 +200,11 @@ class _Fetch:
 
     async def follow(self) -> Response | FetchFailure:
         """The answer at the end of the redirects."""
-        parsed = httpx.URL(self.url)
+        # One reading of the address decides both whose it is and whom it is sent to: the WHATWG's, as browsers do.
+        parsed = httpx.URL(canonical(self.url))
+        if not within(self._site, str(parsed)):
+            return self._end(FailureClass.HTTP_OTHER, f"{self.url[:200]!r} is outside the site {self._site}")
         while True:
-            if parsed.scheme not in ("http", "https") or not parsed.host:
-                return self._end(FailureClass.HTTP_OTHER, f"{self.url[:200]!r} is not an http or https URL")
             chosen = self._choose(parsed)
             if isinstance(chosen, str):
                 return self._end(FailureClass.HTTP_OTHER, chosen)
@@ -235,7 +236,7 @@ class _Fetch:
         body = await self._body(answer, headers)
         if isinstance(body, FetchFailure):
             if answer.is_success:
-                return FetchFailure(body.failure_class, body.reason, answer.status_code, self.url)
+                return self._end(body.failure_class, body.reason, answer.status_code)
             # What the status says, "gone" or "later", holds without the words that came with it.
             body = b""
         return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain))
@@ -296,7 +297,7 @@ class _Fetch:
     def _end(
         self, failure_class: FailureClass, reason: str, status: int | None = None, final_url: str | None = None
     ) -> FetchFailure:
-        return FetchFailure(failure_class, reason, status, final_url or self.url)
+        return FetchFailure(failure_class, reason, status, final_url or self.url, tuple(self._chain))
 
 
 def parse_connect_to(text: str) -> dict[str, tuple[str, int]]:

@@ -37,10 +37,12 @@ class Result:
     failure_class: str | None = None
     reason: str | None = None
     final_url: str | None = None
+    redirects: Sequence[str] = ()
     content_type: str | None = None
     artifact_sha256: str | None = None
     pause_origin_seconds: float | None = None
     body: bytes | None = None
+    collisions: int = 0
 
     def record(self) -> dict[str, Any]:
         """The result as the element of the one JSON parameter that all statements of a commit read."""
@@ -60,9 +62,11 @@ class Result:
             "failure_class": self.failure_class,
             "reason": self.reason,
             "final_url": self.final_url,
+            "redirects": self.redirects,
             "content_type": self.content_type,
             "artifact_sha256": self.artifact_sha256,
             "extractor_version": self.extractor_version,
+            "collisions": self.collisions,
             "observed_at": self.observed_at,
             "rows": orjson.Fragment(self.rows) if self.rows is not None else None,
         }

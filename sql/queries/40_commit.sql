@@ -11,8 +11,8 @@ with result as materialized (
     select * from json_to_recordset(%(results)s::json) as r (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
         refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
-        failure_class text, reason text, final_url text, content_type text, artifact_sha256 text,
-        extractor_version text)
+        failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
+        extractor_version text, collisions integer)
 ), held as materialized (
     select t.attempt_id
       from scrape.tasks t join result r using (task_key)
@@ -38,7 +38,8 @@ with result as materialized (
     update scrape.attempts a
        set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
            page_state = r.page_state, failure_class = r.failure_class, reason = r.reason, final_url = r.final_url,
-           content_type = r.content_type, artifact_sha256 = r.artifact_sha256, extractor_version = r.extractor_version
+           redirects = r.redirects, content_type = r.content_type, artifact_sha256 = r.artifact_sha256,
+           extractor_version = r.extractor_version, collisions = r.collisions
       from result r join moved using (attempt_id)
      where a.attempt_id = r.attempt_id
 )

@@ -43,11 +43,14 @@ select state, count(*) as tasks
  group by state;
 
 -- name: count_collisions :one
--- Entities that two tasks reported with different values.
-select count(distinct c.observation_key) as collisions
-  from scrape.observation_collisions c
-  join scrape.observations o using (observation_key)
- where c.run_id = %(run_id)s and c.retailer = %(retailer)s and c.payload_hash <> o.payload_hash;
+-- Entities that two tasks reported with different values, and rows that contradicted another one of their page.
+select (select count(distinct c.observation_key)
+          from scrape.observation_collisions c
+          join scrape.observations o using (observation_key)
+         where c.run_id = %(run_id)s and c.retailer = %(retailer)s and c.payload_hash <> o.payload_hash)
+     + (select coalesce(sum(a.collisions), 0)
+          from scrape.attempts a
+         where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.outcome = 'committed') as collisions;
 
 -- name: copy_candidate_rows :copy
 copy (

@@ -13,7 +13,7 @@ import pytest
 from scrape_assets import settings
 from scrape_assets.datasets import load
 from scrape_assets.definitions import definitions
-from scrape_assets.defs import checks, history, partitions
+from scrape_assets.defs import checks, history, names, partitions
 from scrape_assets.defs import instance as dagster_instance
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.demo.project import write_project
@@ -24,6 +24,7 @@ from scrape_assets.rules import keys, windows
 from scrape_assets.rules.windows import WindowRule
 from scrape_assets.store import postgres
 from scrape_assets.store.postgres import Pool
+from tests.helpers import make
 
 pytestmark = pytest.mark.slow  # imports all of Dagster
 
@@ -93,6 +94,28 @@ def test_everything_that_dagster_sees_is_listed_by_name(project: settings.Settin
     assert {"collect_shop", "release_shop", "deliver_shop"} <= set(repository.job_names)
     assert [s.name for s in repository.schedule_defs] == ["collect_shop_each_window"]
     assert {s.name for s in repository.sensor_defs} == {"release_shop_when_complete", "deliver_shop_when_due"}
+
+
+ODD = """\
+import pandera.pandas as pa
+
+Thing = pa.DataFrameSchema({name: pa.Column(str) for name in ("größe", "a-b", "a_b", "a b", "名")})
+"""
+
+
+def test_names_that_a_declaration_allows_and_dagster_does_not_are_told_apart(tmp_path: Path) -> None:
+    make.dataset(tmp_path, {"north-east": ("https://shop.example", ["/p/1"])}, name="my-shop-9", more="")
+    home = tmp_path / "datasets" / "my-shop-9"
+    (home / "pages.py").write_text(ODD)
+    (home / "dataset.yaml").write_text((home / "dataset.yaml").read_text() + "schema: pages.py:Thing\n")
+    found = definitions(settings.load({"SCRAPE_ASSETS_PROJECT": str(tmp_path)}))
+    dg.Definitions.validate_loadable(found)
+    repository = found.get_repository_def()
+    assert {key.path[0] for key in repository.asset_graph.get_all_asset_keys()} == {"my-shop-9"}
+    dataset = load.dataset(tmp_path, "my-shop-9")
+    required = {spec.name for spec in checks.of_retailer(dataset) if spec.name.startswith("required_")}
+    assert len(required) == 5
+    assert len({names.of(name) for name in ("my-shop", "my_shop", "my.shop", "myshop")}) == 4
 
 
 def test_a_folder_without_datasets_gives_no_assets_and_a_wrong_declaration_its_own_words(tmp_path: Path) -> None:

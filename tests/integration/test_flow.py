@@ -242,6 +242,44 @@ def test_two_pages_of_one_entity_leave_one_row_and_a_collision(pool: Pool, tmp_p
     assert_sound(pool)
 
 
+def test_rows_of_one_listing_that_contradict_each_other_are_told_by_a_check(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    listing = "key: [sku]\nproduct:\n  rows: li\n  fields: {sku: {css: b}, name: {css: i}, price: {css: s, money: EUR}}"
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/list"])}, more=listing)
+    rows = [("a", "10.00"), ("a", "12.00"), ("b", "5.00"), ("b", "5.00"), ("c", "1.00"), ("a", "13.00")]
+    body = "".join(f"<li><b>{sku}</b><i>Thing {sku}</i><s>{price}</s></li>" for sku, price in rows)
+    shop.answer = lambda _path: (200, {}, body.encode())
+    assert whole(pool, tmp_path, dataset).state == "accepted", "it warns, and the first of them stands"
+    with postgres.transaction(pool) as tx:
+        stored = tx.execute(
+            "select payload ->> 'sku', payload ->> 'price' from scrape.observations order by 1"
+        ).fetchall()
+        verdict = tx.execute("select checks from scrape.verdicts where retailer = 'north'").fetchone()[0]
+    assert [tuple(row) for row in stored] == [("a", "10"), ("b", "5"), ("c", "1")]
+    [check] = [check for check in verdict if check["rule"] == "collisions"]
+    assert (check["passed"], check["severity"]) == (False, "warn")
+    assert check["got"].startswith("2 ")
+    assert_sound(pool)
+
+
+def test_the_way_to_a_page_is_kept_with_its_attempt_and_its_bytes(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    from scrape_assets.store import artifacts
+
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/away"])}, coverage=0.5)
+    moves = {"/p/1": "/p/2", "/p/2": "/p/3?x=1", "/p/away": "https://elsewhere.example/p"}
+    shop.answer = lambda path: (302, {"location": moves[path]}, b"") if path in moves else (200, {}, product("3"))
+    whole(pool, tmp_path, dataset)
+    with postgres.transaction(pool) as tx:
+        attempts = {a.outcome: a for a in tx.execute("select * from scrape.attempts").fetchall()}
+        place = observe.artifact(tx, attempts["committed"].run_id, attempts["committed"].artifact_sha256)
+    assert attempts["committed"].redirects == [f"{shop.url}/p/1", f"{shop.url}/p/2"]
+    assert attempts["committed"].final_url == f"{shop.url}/p/3?x=1"
+    assert attempts["quarantined"].redirects == [f"{shop.url}/p/away"]
+    header, _ = artifacts.read(tmp_path / "artifacts", place)
+    assert header["redirects"] == [f"{shop.url}/p/1", f"{shop.url}/p/2"]
+
+
 def test_every_answer_is_kept_and_can_be_read_back(pool: Pool, tmp_path: Path, shop: Site) -> None:
     from scrape_assets.store import artifacts
 
@@ -266,11 +304,12 @@ def slow(page):
 """
 
 
+@pytest.mark.parametrize(("bound", "value"), [("BACKLOG", 4), ("BACKLOG_BYTES", 2_000)])
 def test_a_backlog_of_extraction_that_was_full_goes_on_when_it_shrinks(
-    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
     """Pages come faster than they are read, so the worker stops claiming; every commit must make room again."""
-    monkeypatch.setattr("scrape_assets.flow.collect.BACKLOG", 4)
+    monkeypatch.setattr(f"scrape_assets.flow.collect.{bound}", value)
     (tmp_path / "datasets" / "prices").mkdir(parents=True)
     (tmp_path / "datasets" / "prices" / "pages.py").write_text(SLOW_PAGES)
     dataset = make.dataset(

@@ -27,11 +27,11 @@ from scrape_assets.demo.running import RunningShop, running_shop
 from scrape_assets.rules import keys, windows
 from scrape_assets.store import embedded, postgres
 
-pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(7200)]
 
 RETAILERS = ["casamoda", "fjordgear", "papelaria"]
 ALL = ["task_plan", "observations", "candidate_dataset", "published_dataset"]
-PATIENCE_SECONDS = 1500.0
+PATIENCE_SECONDS = 3000.0
 
 SERVE = """
 import sys

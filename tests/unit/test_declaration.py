@@ -10,6 +10,7 @@ from scrape_assets.datasets import declaration, load, page_objects, schemas
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules.spec import ExtractRule
+from tests.helpers import make
 
 DATASET = """\
 dataset: prices
@@ -57,6 +58,14 @@ def detail(response):
 
 NUMBER = 3
 """
+
+
+def test_two_datasets_that_dagster_could_not_tell_apart_are_refused_by_name(tmp_path: Path) -> None:
+    for name in ("my-shop", "my_shop", "myshop"):
+        make.dataset(tmp_path, {"north": ("https://shop.example", ["/p/1"])}, name=name)
+    with pytest.raises(DeclarationError, match="datasets my-shop and my_shop differ only in - and _"):
+        load.project(tmp_path)
+    assert load.dataset(tmp_path, "my-shop").dataset == "my-shop"
 
 
 def project(folder: Path, **files: str) -> Path:

@@ -124,6 +124,36 @@ def test_the_price_of_another_product_is_never_that_of_one_without(body: str) ->
     assert re.match("price missing|ambiguous product", reason(run(body)))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        ld(LID),
+        "<title>Teapot</title><h1>Teapot</h1>" + ld(LID),
+        '<script type="application/ld+json">{"@type": "Product", "name": "Teapot",,}</script>' + ld(LID),
+        ld({**LID, "url": None, "offers": offer("3.00", url="https://shop.test/p/lid")}),
+        MICRODATA_LID.replace(
+            '<b itemprop="name">', '<link itemprop="url" href="https://shop.test/p/lid"><b itemprop="name">'
+        ),
+    ],
+)
+def test_the_only_product_of_a_page_is_not_its_own_when_it_says_so(body: str) -> None:
+    assert reason(run(body)).startswith("ambiguous product: 1 on the page")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<title>Lid | Shop</title>" + ld(LID),
+        "<h1>Our Lid</h1>" + ld(LID),
+        ld({**LID, "sku": "8812"}),
+        f'<link rel="canonical" href="{LID["url"]}">' + ld(LID),
+        ld({**LID, "url": URL + "?ref=1"}),
+    ],
+)
+def test_the_only_product_of_a_page_may_go_by_another_address_of_it(body: str) -> None:
+    assert rows(run(body))[0]["price"] == "4.5"
+
+
 def test_a_product_without_offers_may_have_its_price_in_a_weaker_kind_of_data() -> None:
     [row] = rows(run(ld({"@type": "Product", "name": "Lid (blue)"}) + MICRODATA_LID))
     assert (row["name"], row["price"]) == ("Lid", "4.5")

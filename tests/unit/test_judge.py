@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from scrape_assets.rules.judge import Judged, judge
 from scrape_assets.rules.page import Response
+from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.spec import ExtractRule, FieldRule, PageRule
 from scrape_assets.rules.states import FailureClass, PageState
 
@@ -166,3 +169,115 @@ def test_a_required_text_in_the_wrong_encoding_is_not_accepted() -> None:
 def test_no_body_makes_it_raise(body: bytes) -> None:
     for page in (PageRule(), PageRule(expect="h1"), PageRule(fields={"a": FieldRule(xpath="//h1")})):
         assert isinstance(judged(body, page), Judged)
+
+
+WAIT_PAGES = [
+    "<title>Access denied | shop.test used Cloudflare to restrict access</title><h1>Error 1015</h1><p>You are being rate limited</p>",
+    "<title>Too many requests</title><p>We have detected automated requests from your network.</p>",
+    "<title>Just a moment</title><p>Unusual traffic from your network. Try again later.</p>",
+    "<h1>Forbidden</h1>",
+]
+
+
+@pytest.mark.parametrize("body", WAIT_PAGES)
+@pytest.mark.parametrize(
+    ("status", "headers", "failure"),
+    [
+        (429, {}, FailureClass.RATE_LIMITED),
+        (429, {"retry-after": "120"}, FailureClass.RATE_LIMITED),
+        (503, {"retry-after": "120"}, FailureClass.HTTP_5XX),
+    ],
+)
+def test_a_site_that_says_when_to_come_back_is_no_challenge(
+    body: str, status: int, headers: dict[str, str], failure: FailureClass
+) -> None:
+    rule = ExtractRule(retailer="shop", page=PageRule())
+    response = Response(URL, URL, status, {"content-type": "text/html", **headers}, body.encode())
+    assert judge(response, rule).failure_class is failure
+    marked = Response(URL, URL, status, {"content-type": "text/html", **headers}, CHALLENGE.encode())
+    assert judge(marked, rule).failure_class is FailureClass.CHALLENGE
+
+
+def by_object(
+    body: str, given: Callable[[PageView], Any], *, schema: str = "product_offer", status: int = 200
+) -> Judged:
+    rule = ExtractRule(retailer="shop", page=PageRule(page_object="pages.py:given"), schema_name=schema)
+    return judge(Response(URL, URL, status, {"content-type": "text/html"}, body.encode()), rule, page_object=given)
+
+
+def sold_out_without_a_price(view: PageView) -> dict[str, Any]:
+    """The common mistake: no price is taken for no stock."""
+    price = (view.css(".price") or [None])[0]
+    return {
+        "name": (view.css("h1") or [None])[0],
+        "price": price,
+        "currency": price and "EUR",
+        "availability": "InStock" if price else "OutOfStock",
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "state"),
+    [
+        ("", 200, PageState.EMPTY_SHELL),
+        ("\ufeff<!-- nothing -->", 202, PageState.EMPTY_SHELL),
+        (CHALLENGE + "<h1>shop.test</h1>", 200, PageState.CHALLENGE),
+        ("<title>Robot Check</title><h1>Enter the characters you see below</h1>", 202, PageState.CHALLENGE),
+        (
+            "<title>Sign in</title><h1>Sign in</h1><form><input name=u><input type=password></form>",
+            200,
+            PageState.LOGIN,
+        ),
+        ("<title>Page not found</title><h1>Sorry</h1><p>This page does not exist.</p>", 200, PageState.SOFT_404),
+    ],
+)
+def test_a_page_object_makes_no_sold_out_product_of_another_page(body: str, status: int, state: PageState) -> None:
+    result = by_object(body, sold_out_without_a_price, status=status)
+    assert (result.page_state, result.rows) == (state, ())
+    assert result.failure_class is not None
+
+
+def test_a_page_object_may_say_that_a_product_is_sold_out_and_then_needs_its_name() -> None:
+    words = "<p>A cup of fine clay, made by hand and fired twice in an oven of wood.</p>" * 5
+    good = by_object(f"<title>Cup</title><h1>Cup</h1>{words}", sold_out_without_a_price)
+    assert good.page_state is PageState.EXPECTED
+    assert good.rows[0].values == {"name": "Cup", "availability": "out_of_stock"}
+    nameless = by_object(f"<title>Cup</title>{words}", sold_out_without_a_price)
+    assert nameless.failure_class is FailureClass.EXTRACTION
+    assert "name" in nameless.reason
+
+
+@pytest.mark.parametrize("given", [{}, {"title": None}, {"title": "", "tags": None}, [{"title": "a"}, {}]])
+def test_a_row_of_a_page_object_without_a_value_is_none(given: Any) -> None:
+    result = by_object("<h1>Anything</h1>" + "<p>words of a page</p>" * 9, lambda _: given, schema="pages.py:Thing")
+    assert result.failure_class is FailureClass.EXTRACTION
+    assert "without any value" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("<html><head><script src=/c.js></script></head><body></body></html>", 202),
+        ("<script>document.cookie='k=1';location.reload()</script>", 203),
+        (
+            "<html><body><noscript>Please enable JavaScript and cookies to continue</noscript><script></script></body>",
+            200,
+        ),
+    ],
+)
+def test_scripts_alone_that_are_accepted_rather_than_served_are_a_challenge(body: str, status: int) -> None:
+    assert judged(body, status=status).page_state is PageState.CHALLENGE
+
+
+@pytest.mark.parametrize("title", ["Security check officer (m/f/d)", "Captcha and privacy: what to know"])
+def test_an_article_about_robot_checks_is_none(title: str) -> None:
+    page = PageRule(fields={"name": FieldRule(css="h1"), "place": FieldRule(css=".place")})
+    words = "<p>Many words about the work at the airport and what it asks of those who do it.</p>" * 40
+    body = f"<title>{title}</title><h1>{title}</h1><p class=place>Berlin</p>"
+    rule = ExtractRule(retailer="shop", page=page, schema_name="pages.py:Thing")
+
+    def state(text: str) -> PageState | None:
+        return judge(Response(URL, URL, 200, {"content-type": "text/html"}, text.encode()), rule).page_state
+
+    assert state(body + words) is PageState.EXPECTED
+    assert state(body) is PageState.CHALLENGE

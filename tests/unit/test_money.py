@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from scrape_assets.rules.currency import currency_code, live_codes, signs_in
-from scrape_assets.rules.money import Money, Refusal, parse_money, parse_number
+from scrape_assets.rules.money import Money, Refusal, not_asked, parse_money, parse_number
 
 SURE = [
     ("٢٩٫٩٩", "29.99", None),
@@ -97,6 +97,59 @@ def test_a_text_with_more_than_one_meaning_is_refused_as_ambiguous(text: str) ->
     assert isinstance(result, Refusal)
     assert result.ambiguous
     assert result.reason.startswith("ambiguous price")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Was $120.00", "WAS £120", "UVP 49,99 €", "UVP des Herstellers: 49,99 €", "RRP $20", "statt 29,90 €",
+        "Prix conseillé : 30 €", "Avant 30,00 €", "antes 30,00 €", "anziché 30 €", "adviesprijs € 30",
+        "Save $20", "You save: 20.00", "Sie sparen 5,00 €", "Économisez 10 €", "Ahorra 5 €", "$20 off", "20 € Rabatt",
+        "10 € de descuento", "Coupon $5", "zzgl. 4,95 € Versand", "Versand 4,95 €", "+ 4,95 € Versandkosten",
+        "Versandkosten: 4,95 EUR", "Shipping: $5.00", "$5.00 shipping", "4,95 EUR delivery", "Livraison 5,90 €",
+        "+ 0,25 € Pfand", "Free delivery over $20", "envío 3,99 €",
+    ],
+)  # fmt: skip
+def test_what_stands_beside_a_price_is_not_what_is_asked(text: str) -> None:
+    refused = not_asked(text)
+    assert refused is not None
+    assert refused.ambiguous
+    assert repr(text) in refused.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "19,99 €", "19,99 € zzgl. Versand", "19,99 € inkl. MwSt. zzgl. Versandkosten", "£19.99 free delivery",
+        "19,99 € + Versand", "19,99 € Versand gratis", "19,99 € Versandkostenfrei", "Now $99", "Sale price $99",
+        "Regular price $20.00", "Our price: 19.99", "Angebot 20 €", "PVP 19,99 €", "Cena: 20 zł", "Wasser 0,99 €",
+        "Rabattpreis 20 €", "Saver Pack $20", "Precio 19,99 € IVA incl.", "20,00 € TTC, livraison offerte",
+    ],
+)  # fmt: skip
+def test_a_price_with_words_about_other_things_stays_a_price(text: str) -> None:
+    assert not_asked(text) is None
+    assert isinstance(parse_money(text), Money)
+
+
+@pytest.mark.parametrize(
+    "text", ["Only 2 left", "4 options", "12 reviews", "3 Stück", "5 in stock", "noch 3 verfügbar", "2 pieces", "Lot 7"]
+)
+def test_a_count_without_a_currency_is_no_price_whatever_money_is_declared(text: str) -> None:
+    refused = parse_money(text, currency="EUR")
+    assert isinstance(refused, Refusal)
+    assert refused.ambiguous
+
+
+@pytest.mark.parametrize(
+    "text", ["20", "Price: 20", "Preis 20", "Only 20", "20 incl. VAT", "20,00 per Stück", "20 EUR left"]
+)
+def test_a_number_that_is_surely_an_amount_needs_no_sign(text: str) -> None:
+    assert parse_money(text, currency="EUR") == Money(Decimal("20.00"), "EUR")
+
+
+@pytest.mark.parametrize("text", ["$349 and up", "349 € and more", "$20 or more", "$20 or less"])
+def test_a_bound_that_is_said_behind_the_number_is_one(text: str) -> None:
+    assert isinstance(parse_money(text), Refusal)
 
 
 @pytest.mark.parametrize("text", ["Free", "", "n/a", "50%"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from scrape_assets.rules.retry import RATE_LIMIT_REFUNDS, Decision, RetryPolicy, decide
+from scrape_assets.rules.retry import RATE_LIMIT_REFUNDS, Decision, RetryPolicy, decide, retry_after
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 
 
@@ -89,3 +90,23 @@ def test_a_503_is_tried_again_no_sooner_than_it_asked_and_than_our_own_backoff(
     assert decision.state is TaskState.RETRY_WAIT
     assert decision.delay_seconds == delay
     assert decision.pause_origin_seconds is None
+
+
+DATE = "Mon, 30 Nov 2026 12:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("Mon, 30 Nov 2026 12:02:00 GMT", 120.0),
+        ("Mon, 30 Nov 2026 11:00:00 GMT, 90", 90.0),
+        ("90, Mon, 30 Nov 2026 11:00:00 GMT", 90.0),
+        ("Mon, 30 Nov 2026 12:01:00 GMT, Mon, 30 Nov 2026 12:05:00 GMT", 300.0),
+        ("Monday, 30-Nov-26 12:05:00 GMT, 10", 300.0),
+        ("10,20", 20.0),
+        ("Mon, 30 Nov 2026 11:00:00 GMT", None),
+        ("soon, later", None),
+    ],
+)
+def test_of_several_retry_after_values_the_longest_that_can_be_used_holds(value: str, seconds: float | None) -> None:
+    assert retry_after(value, DATE, datetime(2026, 1, 1, tzinfo=UTC)) == seconds

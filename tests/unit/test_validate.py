@@ -109,9 +109,30 @@ def test_a_schema_of_ones_own_gives_a_verdict_for_whatever_the_columns_hold(
     schema = schemas.of("pages.py:Thing", tmp_path)
     checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
     assert checks["required:title"].passed
-    if "abc" in stock:
-        assert not checks["schema"].passed
-        assert "stock" in str(checks["schema"].samples)
+    good = all(value is None or type(value) is int for value in stock)
+    honest = all(value is None or type(value) is bool for value in flag)
+    assert checks["schema"].passed is (good and honest), checks["schema"]
+    refused = {sample["field"] for sample in checks["schema"].samples}
+    assert refused == {name for name, fine in (("stock", good), ("in_stock", honest)) if not fine}
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"title": "x", "stock": None, "in_stock": True}, "stock"),
+        ({"title": "x", "stock": 1, "in_stock": None}, "in_stock"),
+    ],
+)
+def test_a_null_in_a_column_that_may_not_hold_one_fails_the_schema(
+    tmp_path: Path, row: dict[str, Any], field: str
+) -> None:
+    (tmp_path / "pages.py").write_text(OWN.replace("pa.Field(nullable=True)", "pa.Field()"))
+    rows = [("e", "", "http://shop.example/1", 1.0, orjson.dumps(row).decode())]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    assert not checks["schema"].passed
+    assert {sample["field"] for sample in checks["schema"].samples} == {field}
 
 
 @pytest.mark.parametrize(("at", "fresh"), [(599.0, False), (601.0, True), (1399.0, True), (1401.0, False)])
