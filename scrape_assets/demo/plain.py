@@ -13,7 +13,7 @@ from typing import Any
 
 
 def truth(pages: int) -> list[dict[str, Any]]:
-    """What pages 0 … `pages` − 1 sell, one offer each."""
+    """What the pages 0 to `pages` - 1 sell, one offer each."""
     return [
         {
             "retailer": "site",

@@ -92,9 +92,7 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
     return verdict if (candidate.content_hash, verdict["rules"]) == (content.content_hash, rules) else None
 
 
-def _judge(
-    pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content
-) -> list[Check]:
+def _judge(pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content) -> list[Check]:
     # pandas and pandera take seconds to import and 100 MB to hold; a worker that only collects needs neither.
     from scrape_assets.datasets import schemas  # noqa: PLC0415
     from scrape_assets.rules import validate  # noqa: PLC0415

@@ -229,6 +229,17 @@ def with_database(url: str, name: str) -> str:
     return make_conninfo(url, dbname=name)
 
 
+def place(url: str) -> tuple[str, int]:
+    """The host, or the folder of the socket, and the port at which this server really answers."""
+    with connect(url) as connection:
+        return connection.info.host, connection.info.port
+
+
+def through(url: str, host: str, port: int) -> str:
+    """The same database by way of a proxy, in plain text."""
+    return make_conninfo(url, host=host, port=port, sslmode="disable", gssencmode="disable")
+
+
 def dagster_url(url: str) -> str:
     """The same database for Dagster's storage: its own schema, and psycopg2 by name.
 

@@ -1,0 +1,82 @@
+"""`drill`: what a crash costs, measured on your own Postgres."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scrape_assets import settings as environment
+from scrape_assets.cli.output import Json, emit, say, table
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
+from scrape_assets.flow import drill
+from scrape_assets.store import embedded, postgres
+
+
+def add_to(app: typer.Typer) -> None:
+    """The command of this module belongs to the program."""
+    app.command("drill")(drill_command)
+
+
+def drill_command(
+    window: Annotated[str | None, typer.Option("--window", help="only this window, as K9")] = None,
+    times: Annotated[int, typer.Option("--times", min=1, help="how often each window is fired")] = 3,
+    at_random: Annotated[
+        int, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
+    ] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", help="which kills; the same seed gives the same")] = None,
+    json: Json = False,
+) -> None:
+    """Kill workers in every crash window and count what it cost; in a scratch database, never your data."""
+    known = drill.windows()
+    if window is not None and window not in known:
+        raise DeclarationError(f"there is no window {window}; there are {', '.join(known)}")
+    settings = environment.load(working_directory=Path.cwd())
+    if settings.database_url:
+        with postgres.connect(settings.database_url) as connection:
+            embedded.check_durable(connection)
+    seed = random.SystemRandom().randrange(10**6) if seed is None else seed
+    began = time.monotonic()
+    pages = max(drill.PAGES, 100 * at_random if at_random else 0, 10 * times)
+    with drill.ground(settings.database_url, pages, (lambda _: None) if json else say) as ground:
+        if at_random:
+            outcomes = [drill.drill_at_random(ground, at_random, seed, postgres_kills=at_random // 20)]
+        else:
+            outcomes = drill.drill(ground, [window] if window else list(known), times=times)
+    records = [outcome.record() for outcome in outcomes]
+    result = {
+        "suite": "recovery",
+        "seed": seed,
+        "windows": records,
+        **{
+            name: sum(getattr(outcome, name) for outcome in outcomes)
+            for name in ("lost", "duplicated", "acknowledged_missing")
+        },
+        "seconds": round(time.monotonic() - began, 1),
+        "ok": all(outcome.ok for outcome in outcomes),
+    }
+    if json:
+        emit(result)
+    else:
+        table(
+            f"drill, seed {seed}",
+            ("window", "", "fired", "lost", "duplicated", "refetched", "seconds lost", "verdict"),
+            [
+                (
+                    r["window"],
+                    r["what"],
+                    *(r[name] for name in ("fired", "lost", "duplicated", "refetched", "seconds_lost")),
+                    f"skipped: {r['skipped']}"
+                    if r["skipped"]
+                    else "ok"
+                    if r["ok"]
+                    else "; ".join(r["wrong"]) or "NOT ok",
+                )
+                for r in records
+            ],
+        )
+    if not result["ok"]:
+        raise ScrapeAssetsError("the drill found a promise that does not hold; the windows above name it")

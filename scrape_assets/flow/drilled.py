@@ -1,0 +1,99 @@
+"""One process of a drill: the whole flow of one window, as `run` does it, with a crash window armed.
+
+It is forked from a process that has imported everything, so that a kill costs no minute of imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Self
+
+from scrape_assets import failpoints
+from scrape_assets.datasets import load, schemas
+from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.flow import accept, conclude, deliver, plan, publish, run
+from scrape_assets.flow.collect import Worker
+from scrape_assets.flow.commit import Item
+from scrape_assets.flow.run import Machine
+from scrape_assets.rules import keys, validate
+from scrape_assets.store import postgres
+
+DATASET = "drill"
+CLOCK_AHEAD = timedelta(hours=2)
+
+__all__ = ["DATASET", "Job", "migrate", "work"]
+
+# Imported here, in the process that is forked, and not in each of its children.
+_ = validate, schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the process works on, and how it is to be hurt."""
+
+    url: str
+    project: Path
+    window: str
+    failpoint: str = ""
+    fired: Path | None = None
+    acknowledged: Path | None = None
+    clock_is_ahead: bool = False
+
+    @property
+    def run_id(self) -> str:
+        """The run that this window is."""
+        return keys.run_id(DATASET, self.window)
+
+
+def work(job: Job) -> None:
+    """The window is planned, collected, judged, published and delivered, unless the process dies on the way."""
+    failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
+    if job.clock_is_ahead:
+        # All that the worker asks its own clock for; leases and due times are the database's.
+        conclude.datetime = _Ahead  # type: ignore[misc]
+    try:
+        _work(job)
+    except (ScrapeAssetsError, failpoints.Reached) as error:
+        sys.exit(f"drilled process {os.getpid()}: {error}")
+
+
+class _Ahead(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + CLOCK_AHEAD
+
+
+def _work(job: Job) -> None:
+    dataset = load.dataset(job.project, DATASET)
+    told = job.acknowledged.open("ab", buffering=0) if job.acknowledged else None
+
+    def on_progress(item: Item) -> None:
+        if told is not None and item.result.outcome == "committed":
+            told.write(f"{item.result.lease.attempt_id}\n".encode())
+
+    def on_worker(worker: Worker) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+
+    with postgres.open_pool(job.url) as pool:
+        plan.plan(pool, dataset, job.window, now=datetime.now(UTC))
+        machine = Machine(job.project / "artifacts", f"drill-{os.getpid()}", {})
+        assignments = run.assignments(pool, dataset, job.window, sorted(dataset.retailers))
+        asyncio.run(run.collect_partitions(pool, machine, assignments, on_worker=on_worker, on_progress=on_progress))
+        for name in sorted(dataset.retailers):
+            accept.accept_retailer(pool, dataset, job.run_id, name)
+        accept.accept_dataset(pool, job.run_id)
+        publish.publish(pool, dataset, job.run_id)
+        deliver.deliver(pool, dataset, jitter=random.random())
+
+
+def migrate(owner_url: str, failpoint: str, fired: Path | None) -> None:
+    """The database is migrated, unless the process dies on the way."""
+    failpoints.arm(failpoint, str(fired) if fired else None)
+    postgres.migrate(owner_url)

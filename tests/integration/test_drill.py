@@ -1,0 +1,34 @@
+"""`drill` in small: windows that stand for the others fire, cost what they may, and a broken promise is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from scrape_assets.flow import drill
+from scrape_assets.flow.drill import Ground
+from scrape_assets.store import embedded
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+
+
+@pytest.fixture(scope="module")
+def ground(server: embedded.Server) -> Iterator[Ground]:
+    with drill.ground(server.owner_url, drill.PAGES, print) as it:
+        yield it
+
+
+@pytest.mark.parametrize("name", [name for name in drill.windows() if name != "postgres"])
+def test_a_window_fires_and_costs_nothing_but_time(ground: Ground, name: str) -> None:
+    number = list(drill.windows()).index(name) + 1
+    [outcome] = drill.drill(ground, [name], times=2, first=number)
+    assert outcome.ok, outcome
+    assert outcome.fired == 2
+    assert (outcome.lost, outcome.duplicated, outcome.acknowledged_missing) == (0, 0, 0)
+    assert outcome.refetched <= outcome.in_flight
+
+
+def test_the_same_seed_gives_the_same_kills() -> None:
+    assert drill.kills(20, seed=7) == drill.kills(20, seed=7)
+    assert drill.kills(20, seed=7) != drill.kills(20, seed=8)
