@@ -77,7 +77,7 @@ class Worker:
         self._worker_id = worker_id
         self._on_progress = on_progress
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
-        self._leases = Leases(pool)
+        self._leases = Leases(pool, worker_id)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self.tally = Tally()
@@ -205,8 +205,8 @@ class Worker:
             if origin in self._leases.paused:
                 self._release(assignment, claim, origin, "its origin is paused")
                 return
-            if not self._leases.surely_mine(claim.lease):
-                self._release(assignment, claim, origin, "its lease may have run out before its turn")
+            if not await self._leases.still_mine(claim.lease):
+                self._release(assignment, claim, origin, "its lease was lost before its turn")
                 return
             answer = await self._source.fetch(
                 # The text that was planned and keyed: another parser might read another host in the original.

@@ -40,8 +40,11 @@ class Held:
 class Leases:
     """What a worker holds, and which of its origins are paused."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, worker_id: str) -> None:
         self._pool = pool
+        self._worker_id = worker_id
+        self._extending = asyncio.Lock()
+        self._extended = 0.0
         self._held: dict[Lease, Held] = {}
         self.paused: set[str] = set()
 
@@ -79,35 +82,46 @@ class Leases:
         held = self._held.get(one)
         return held is not None and time.monotonic() - held.confirmed < held.granted_seconds
 
-    async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
-        """Until cancelled: every third of a lease mine are extended, and expired ones of anybody are reaped.
+    async def still_mine(self, one: Lease) -> bool:
+        """Whether the lease is mine: as far as is known here, else as the store says when it is asked now."""
+        if self.surely_mine(one):
+            return True
+        since = time.monotonic()
+        with suppress(StoreUnreachable):
+            async with self._extending:
+                if self._extended < since:
+                    await self._extend()
+            return one in self._held
+        return False
 
-        In this order, never side by side: on a machine that stood still for longer than a lease, a worker that
-        reaped first would take its own pages from itself and charge an attempt for each.
-        """
+    async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
+        """Until cancelled: every third of a lease mine are extended, and expired ones of others are reaped."""
         every = lease_seconds / 3
         due = time.monotonic() + every
         while True:
             with suppress(StoreUnreachable):
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
-                    await self._extend(lease_seconds)
+                    async with self._extending:
+                        await self._extend()
                 self.paused = await asyncio.to_thread(self._reap, origins)
             await asyncio.sleep(max(0.0, min(REAP_SECONDS, due - time.monotonic())))
 
-    async def _extend(self, lease_seconds: float) -> None:
+    async def _extend(self) -> None:
         """My leases run on; work on those that were lost is abandoned."""
-        mine = list(self._held)
+        mine = dict(self._held)
         if not mine:
             return
         asked = time.monotonic()
-        kept = await asyncio.to_thread(self._heartbeat, mine, lease_seconds)
+        seconds = min(held.granted_seconds for held in mine.values())
+        kept = await asyncio.to_thread(self._heartbeat, list(mine), seconds)
+        self._extended = asked
         for one in mine:
             if one.attempt_id not in kept:
                 if lost := self.let_go(one):
                     lost.task.cancel()
             elif held := self._held.get(one):
-                held.confirmed = max(held.confirmed, asked + lease_seconds - held.granted_seconds)
+                held.confirmed = max(held.confirmed, asked + seconds - held.granted_seconds)
 
     def _heartbeat(self, mine: Sequence[Lease], lease_seconds: float) -> set[UUID]:
         with postgres.transaction(self._pool) as tx:
@@ -117,7 +131,7 @@ class Leases:
 
     def _reap(self, origins: Sequence[str]) -> set[str]:
         with postgres.transaction(self._pool) as tx:
-            if lease.reap(tx):
+            if lease.reap(tx, self._worker_id):
                 failpoints.reach("K12", tx.close)
         with postgres.transaction(self._pool) as tx:
             return lease.paused(tx, origins)

@@ -92,9 +92,12 @@ def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) ->
     return {row.attempt_id for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
 
 
-def reap(tx: Transaction) -> int:
-    """Expired leases are pending again, or quarantined when their budget is spent; returns how many."""
-    return len(sql.many(tx, "reap"))
+def reap(tx: Transaction, worker_id: str) -> int:
+    """Expired leases of others are pending again, or quarantined when their budget is spent; returns how many.
+
+    Of this worker's own only those whose tasks are past their deadline: it is alive, and extends the others.
+    """
+    return len(sql.many(tx, "reap", worker_id=worker_id))
 
 
 def waiting(tx: Transaction, run_id: str, retailer: str, origins: Sequence[str]) -> Waiting:

@@ -86,11 +86,14 @@ returning t.attempt_id;
 -- name: reap :many
 -- transition: task leased -> pending
 -- transition: task leased -> quarantined
--- The only reclaim of an expired lease. A page that spent its budget killing workers ends here.
+-- The only reclaim of an expired lease. A page that spent its budget killing workers ends here. Who reaps is alive
+-- and extends its own: on a machine that stands still again and again it must not take them from itself, except one
+-- whose task is past its deadline.
 with expired as materialized (
     select t.task_key
       from scrape.tasks t
      where t.state = 'leased' and t.lease_until < (select clock_timestamp())
+       and (t.lease_owner <> %(worker_id)s or t.deadline_at <= (select clock_timestamp()))
      order by t.task_key
      limit 1000
        for update of t skip locked

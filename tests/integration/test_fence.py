@@ -74,7 +74,7 @@ def expire(pool: Pool) -> None:
             "update scrape.tasks set lease_until = clock_timestamp() - interval '1 second' where state = 'leased'"
         )
     with postgres.transaction(pool) as tx:
-        lease.reap(tx)
+        lease.reap(tx, "another worker")
 
 
 def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -> None:

@@ -21,7 +21,7 @@ from scrape_assets.flow.leases import Held
 from scrape_assets.flow.run import Machine
 from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
-from scrape_assets.store import postgres
+from scrape_assets.store import lease, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -71,6 +71,13 @@ def outcomes(pool: Pool) -> list[tuple[str, int]]:
     with postgres.transaction(pool) as tx:
         rows = tx.execute("select outcome, count(*) from scrape.attempts group by 1 order by 1").fetchall()
     return [tuple(row) for row in rows]
+
+
+def reaped_by_another(pool: Pool) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 second'")
+        assert lease.reap(tx, "w") == 0, "nobody reaps his own"
+        assert lease.reap(tx, "another worker") == 1
 
 
 def expired(pool: Pool) -> int:
@@ -123,17 +130,15 @@ def test_the_lease_of_a_slow_page_is_extended_and_the_page_fetched_once(pool: Po
 
 
 @pytest.mark.parametrize(
-    ("silent_seconds", "requests", "outcome", "task"),
-    [(0.0, 1, "quarantined", ("quarantined", 1, 0, 1)), (601.0, 0, "released", ("pending", 0, 1, 1))],
+    ("silent_seconds", "taken", "requests", "task"),
+    [
+        (0.0, False, 1, ("quarantined", 1, 0, 1)),
+        (601.0, False, 1, ("quarantined", 1, 0, 1)),
+        (601.0, True, 0, ("pending", 1, 0, 1)),
+    ],
 )
-def test_a_lease_that_may_have_run_out_starts_no_fetch(
-    pool: Pool,
-    tmp_path: Path,
-    shop: Site,
-    silent_seconds: float,
-    requests: int,
-    outcome: str,
-    task: tuple[Any, ...],
+def test_a_lease_that_may_have_run_out_is_asked_for_before_its_fetch(
+    pool: Pool, tmp_path: Path, shop: Site, silent_seconds: float, taken: bool, requests: int, task: tuple[Any, ...]
 ) -> None:
     work = assigned(pool, tmp_path, shop, pages=1, lease="600s", concurrency=1)
     # A redirect off the site is a result without a page to judge: no extraction process is needed.
@@ -144,11 +149,13 @@ def test_a_lease_that_may_have_run_out_starts_no_fetch(
         async with HttpSource() as source:
             worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
             (claim,) = worker._claim(work, origin, 1)
+            if taken:
+                reaped_by_another(pool)
             room = asyncio.Event()
             fetching = {claim.lease}
             its = asyncio.create_task(worker._work(work, claim, origin, time.monotonic(), fetching, room))
             worker._leases.hold(claim.lease, Held(work, its, room, time.monotonic() - silent_seconds))
-            await its
+            await asyncio.gather(its, return_exceptions=True)
             assert room.is_set()
             assert fetching == set()
             assert worker._committer._queue.qsize() == 1
@@ -157,8 +164,9 @@ def test_a_lease_that_may_have_run_out_starts_no_fetch(
     worker, item = asyncio.run(turn())
     assert sum(shop.requests.values()) == requests
     assert item is not None
-    assert item.result.outcome == outcome
-    assert worker._committer._finish([item], []) == {item.result.lease.attempt_id}
+    assert item.result.outcome == ("released" if taken else "quarantined")
+    passed = set() if taken else {item.result.lease.attempt_id}
+    assert worker._committer._finish([item], []) == passed, "the fence drops what was lost"
     assert tasks(pool) == [task]
     assert_sound(pool)
 
@@ -184,6 +192,24 @@ def test_a_machine_that_stood_still_for_longer_than_a_lease_costs_no_attempt(
     assert tasks(pool) == [("committed", 1, 0, 1)] * 4
     assert outcomes(pool) == [("committed", 4)]
     assert_sound(pool)
+
+
+def test_a_task_past_its_deadline_is_taken_from_its_own_worker_too(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    work = assigned(pool, tmp_path, shop, pages=1, lease="600s", concurrency=1)
+
+    async def claimed() -> None:
+        async with HttpSource() as source:
+            worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
+            assert len(worker._claim(work, work.origins[0], 1)) == 1
+
+    asyncio.run(claimed())
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "update scrape.tasks set lease_until = clock_timestamp() - interval '2 seconds',"
+            " deadline_at = clock_timestamp() - interval '2 seconds'"
+        )
+        assert lease.reap(tx, "w") == 1
+    assert tasks(pool) == [("pending", 1, 0, 1)]
 
 
 def test_a_worker_told_to_stop_gives_its_pages_back_uncharged(pool: Pool, tmp_path: Path, shop: Site) -> None:
