@@ -95,7 +95,7 @@ class Leases:
         return False
 
     async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
-        """Until cancelled: every third of a lease mine are extended, and expired ones of others are reaped."""
+        """Until cancelled: every third of a lease mine are extended, and expired ones that nobody holds are reaped."""
         every = lease_seconds / 3
         due = time.monotonic() + every
         while True:
@@ -104,7 +104,7 @@ class Leases:
                     due = time.monotonic() + every
                     async with self._extending:
                         await self._extend()
-                self.paused = await asyncio.to_thread(self._reap, origins)
+                self.paused = await asyncio.to_thread(self._reap, origins, list(self._held))
             await asyncio.sleep(max(0.0, min(REAP_SECONDS, due - time.monotonic())))
 
     async def _extend(self) -> None:
@@ -129,9 +129,9 @@ class Leases:
             failpoints.reach("K11", tx.close)
             return kept
 
-    def _reap(self, origins: Sequence[str]) -> set[str]:
+    def _reap(self, origins: Sequence[str], mine: Sequence[Lease]) -> set[str]:
         with postgres.transaction(self._pool) as tx:
-            if lease.reap(tx, self._worker_id):
+            if lease.reap(tx, self._worker_id, mine):
                 failpoints.reach("K12", tx.close)
         with postgres.transaction(self._pool) as tx:
             return lease.paused(tx, origins)

@@ -81,16 +81,7 @@ def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page
     """
     if page.expect is not None or not (page.fields or page.page_object):
         return None
-    if (
-        any(_is_number(value) for row in rows for value in row.values.values())
-        if page.page_object
-        else any(
-            name in row.values
-            for row in rows
-            for name, spec in page.fields.items()
-            if spec.kind in ("money", "decimal", "int")
-        )
-    ):
+    if _has_number(rows, page):
         return None
     if page.rows is not None or any(len(set(row.values) & set(page.fields)) > 1 for row in rows):
         # An ordinary page may have such a title: an article about captchas, an officer of security checks.
@@ -98,6 +89,13 @@ def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page
         return classify.challenge_title(document) if short else None
     found = classify.unexpected(document, response)
     return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found
+
+
+def _has_number(rows: tuple[Row, ...], page: PageRule) -> bool:
+    if page.page_object:
+        return any(_is_number(value) for row in rows for value in row.values.values())
+    numbers = [name for name, spec in page.fields.items() if spec.kind in ("money", "decimal", "int")]
+    return any(name in row.values for row in rows for name in numbers)
 
 
 def _is_number(value: object) -> bool:

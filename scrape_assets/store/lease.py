@@ -12,6 +12,9 @@ import orjson
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
 
+CLAIM_ANSWER_SECONDS = 5.0
+"""How long after its lease ran out a claim's answer may still be on its way to the worker that asked."""
+
 
 class Lease(NamedTuple):
     """The fence of one claim: every later write of this attempt must still match it."""
@@ -92,12 +95,14 @@ def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) ->
     return {row.attempt_id for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
 
 
-def reap(tx: Transaction, worker_id: str) -> int:
-    """Expired leases of others are pending again, or quarantined when their budget is spent; returns how many.
+def reap(tx: Transaction, worker_id: str, held: Sequence[Lease] = ()) -> int:
+    """Expired leases are pending again, or quarantined when their budget is spent; returns how many.
 
-    Of this worker's own only those whose tasks are past their deadline: it is alive, and extends the others.
+    Those that this worker holds stay, until their tasks are past their deadline; its own that it does not hold go a
+    little later, since the answer of their claim may still be on its way.
     """
-    return len(sql.many(tx, "reap", worker_id=worker_id))
+    ids = [one.attempt_id for one in held]
+    return len(sql.many(tx, "reap", worker_id=worker_id, held=ids, answer_seconds=CLAIM_ANSWER_SECONDS))
 
 
 def waiting(tx: Transaction, run_id: str, retailer: str, origins: Sequence[str]) -> Waiting:

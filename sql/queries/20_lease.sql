@@ -87,13 +87,15 @@ returning t.attempt_id;
 -- transition: task leased -> pending
 -- transition: task leased -> quarantined
 -- The only reclaim of an expired lease. A page that spent its budget killing workers ends here. Who reaps is alive
--- and extends its own: on a machine that stands still again and again it must not take them from itself, except one
--- whose task is past its deadline.
+-- and extends what it holds, so on a machine that stands still again and again it must not take that from itself,
+-- unless the task is past its deadline. What it owns and does not hold is a claim whose answer is on its way, or lost.
 with expired as materialized (
     select t.task_key
       from scrape.tasks t
      where t.state = 'leased' and t.lease_until < (select clock_timestamp())
-       and (t.lease_owner <> %(worker_id)s or t.deadline_at <= (select clock_timestamp()))
+       and not (t.attempt_id = any(%(held)s::uuid[]) and t.deadline_at > (select clock_timestamp()))
+       and (t.lease_owner <> %(worker_id)s
+            or t.lease_until < (select clock_timestamp()) - make_interval(secs => %(answer_seconds)s::float8))
      order by t.task_key
      limit 1000
        for update of t skip locked

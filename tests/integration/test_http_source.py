@@ -444,6 +444,22 @@ def test_what_is_no_web_address_is_a_value_too(url: str) -> None:
     assert found.failure_class is FailureClass.HTTP_OTHER
 
 
+@pytest.mark.parametrize("host", ["elsewhere.example", "127.0.0.1:PORT", "169.254.169.254"])
+def test_an_address_that_parsers_read_differently_goes_to_the_host_that_it_was_planned_for(host: str) -> None:
+    site = Site()
+    found = get({f"/@{host}/x": reply()}, url=f"https://shop.example\\@{host}/x", named="shop.example", visited=site)
+    assert isinstance(found, Response), found
+    assert [request.headers["host"] for request in site.requests] == ["shop.example"]
+
+
+def test_the_first_address_must_lie_on_the_site_too() -> None:
+    site = Site()
+    found = failure(url="http://127.0.0.1:PORT/p", site="https://shop.example", visited=site)
+    assert found.failure_class is FailureClass.HTTP_OTHER
+    assert "outside the site" in found.reason
+    assert site.requests == []
+
+
 def test_a_header_that_cannot_be_sent_is_a_value_too() -> None:
     found = failure({"/": reply()}, headers={"x": "a\r\nb: c"})
     assert found.failure_class in (FailureClass.HTTP_OTHER, FailureClass.TRANSPORT)

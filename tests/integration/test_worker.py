@@ -22,6 +22,7 @@ from scrape_assets.flow.run import Machine
 from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
 from scrape_assets.store import lease, postgres
+from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -73,10 +74,11 @@ def outcomes(pool: Pool) -> list[tuple[str, int]]:
     return [tuple(row) for row in rows]
 
 
-def reaped_by_another(pool: Pool) -> None:
+def reaped_by_another(pool: Pool, held: Lease) -> None:
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 second'")
-        assert lease.reap(tx, "w") == 0, "nobody reaps his own"
+        assert lease.reap(tx, "w", [held]) == 0, "nobody reaps what he holds"
+        assert lease.reap(tx, "w") == 0, "the answer of the claim may be on its way"
         assert lease.reap(tx, "another worker") == 1
 
 
@@ -150,7 +152,7 @@ def test_a_lease_that_may_have_run_out_is_asked_for_before_its_fetch(
             worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
             (claim,) = worker._claim(work, origin, 1)
             if taken:
-                reaped_by_another(pool)
+                reaped_by_another(pool, claim.lease)
             room = asyncio.Event()
             fetching = {claim.lease}
             its = asyncio.create_task(worker._work(work, claim, origin, time.monotonic(), fetching, room))
@@ -194,21 +196,34 @@ def test_a_machine_that_stood_still_for_longer_than_a_lease_costs_no_attempt(
     assert_sound(pool)
 
 
+async def claimed(pool: Pool, folder: Path, work: Assignment) -> Lease:
+    """A claim of worker `w` that nobody works on."""
+    async with HttpSource() as source:
+        worker = Worker(pool, source, ExtractorPool(1), artifacts=folder / "artifacts", worker_id="w")
+        (claim,) = worker._claim(work, work.origins[0], 1)
+        return claim.lease
+
+
+def test_a_claim_whose_answer_was_lost_is_taken_back_by_the_worker_that_asked(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    work = assigned(pool, tmp_path, shop, pages=1, lease="600s", concurrency=1)
+    asyncio.run(claimed(pool, tmp_path, work))
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '6 seconds'")
+        assert lease.reap(tx, "w", []) == 1, "long before the task's deadline"
+    assert tasks(pool) == [("pending", 1, 0, 1)]
+
+
 def test_a_task_past_its_deadline_is_taken_from_its_own_worker_too(pool: Pool, tmp_path: Path, shop: Site) -> None:
     work = assigned(pool, tmp_path, shop, pages=1, lease="600s", concurrency=1)
 
-    async def claimed() -> None:
-        async with HttpSource() as source:
-            worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
-            assert len(worker._claim(work, work.origins[0], 1)) == 1
-
-    asyncio.run(claimed())
+    held = asyncio.run(claimed(pool, tmp_path, work))
     with postgres.transaction(pool) as tx:
-        tx.execute(
-            "update scrape.tasks set lease_until = clock_timestamp() - interval '2 seconds',"
-            " deadline_at = clock_timestamp() - interval '2 seconds'"
-        )
-        assert lease.reap(tx, "w") == 1
+        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 minute'")
+        assert lease.reap(tx, "w", [held]) == 0
+        tx.execute("update scrape.tasks set deadline_at = clock_timestamp() - interval '1 minute'")
+        assert lease.reap(tx, "w", [held]) == 1
     assert tasks(pool) == [("pending", 1, 0, 1)]
 
 
