@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import typer
 
-from scrape_assets.cli import database, declare, demo, develop, look, operate, prove, work
+from scrape_assets.cli import control, database, declare, demo, develop, look, operate, prove, work
 from scrape_assets.cli.output import complain
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.errors import ScrapeAssetsError
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(database.app, name="db")
-for module in (demo, declare, develop, operate, work, look, prove):
+for module in (demo, declare, develop, operate, work, look, control, prove):
     module.add_to(app)
 
 

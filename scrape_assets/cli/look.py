@@ -177,5 +177,10 @@ def say_retailers(summary: dict[str, Any]) -> None:
         ],
     )
     for r in summary["retailers"]:
+        if r["waits"]:
+            ends = " Its open tasks are quarantined 6 h after that, unless it is resumed." if r["stopped_at"] else ""
+            say(f"{r['retailer']} is paused: {r['paused']}.{ends}")
+        elif r["closing_at"]:
+            say(f"{r['retailer']} was closed at {r['closing_at']:%Y-%m-%d %H:%M} UTC")
         for reason in r["reasons"]:
             say(f"{r['retailer']}: {reason}")

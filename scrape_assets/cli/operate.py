@@ -6,7 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -48,6 +48,9 @@ def run_command(
     window: Window = "current",
     retailer: RetailerName = None,
     processes: Processes = 1,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="go on with what the window was planned with, whatever was edited since")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Collect, judge, publish and deliver one window; started again, it resumes."""
@@ -58,7 +61,15 @@ def run_command(
                 f"dataset {dataset} has no retailer {retailer}; it has {', '.join(sorted(declaration.retailers))}"
             )
         result = run_window(
-            settings, store, pool, declaration, window_key(declaration, window), retailer, processes, quiet=json
+            settings,
+            store,
+            pool,
+            declaration,
+            window_key(declaration, window),
+            retailer,
+            processes,
+            frozen=frozen,
+            quiet=json,
         )
     if json:
         emit(result.summary)
@@ -66,6 +77,11 @@ def run_command(
         raise result.refused
     if result.rejected:
         raise result.rejected
+    if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in result.summary["retailers"] if r["waits"]]:
+        at = f"{dataset} --window {result.summary['window']}"
+        raise ScrapeAssetsError(
+            f"{'; '.join(paused)}. `scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
+        )
     if any(sent["state"] == "unsent" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
 
@@ -88,6 +104,7 @@ def run_window(
     retailer: str | None,
     processes: int,
     *,
+    frozen: bool = False,
     quiet: bool,
 ) -> RunResult:
     """The whole flow of one window; every step is durable before the next begins."""
@@ -95,12 +112,13 @@ def run_window(
     run_id = run_of(dataset.dataset, window)
     before = status.run_status(pool, run_id)
     planned, refused = run.plan_or_refuse(
-        pool, dataset, window, None if retailer is None else [retailer], now=datetime.now(UTC)
+        pool, dataset, window, None if retailer is None else [retailer], now=datetime.now(UTC), frozen=frozen
     )
     if not quiet:
         _say_plan(run_id, planned, before)
     names = [p.retailer for p in planned if not p.problem]
-    tally = collect(pool, machine_of(settings, processes), run.assignments(pool, dataset, window, names), quiet=quiet)
+    work = run.assignments(pool, dataset, window, names, frozen=frozen)
+    tally = collect(pool, machine_of(settings, processes), work, quiet=quiet)
     verdicts = [accept.accept_retailer(pool, dataset, run_id, name) for name in names]
     verdict = accept.accept_dataset(pool, run_id)
     published, rejected = None, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -139,6 +139,9 @@ class DatasetFile(_Declared):
     publish: PublishRule = Field(default_factory=PublishRule)
     retry: RetryRule = Field(default_factory=RetryRule)
     lease: LeaseRule = Field(default_factory=LeaseRule)
+    deadline_seconds: Seconds | None = Field(
+        default=None, alias="deadline", description="how long after its window's end a retailer may collect, as 36h"
+    )
     defaults: DefaultsRule = Field(default_factory=DefaultsRule)
 
 
@@ -195,6 +198,7 @@ class Dataset:
     publish: PublishRule
     retry: RetryRule
     lease: LeaseRule
+    deadline_seconds: float | None
     retailers: dict[str, Retailer]
 
     def accept_for(self, retailer: str) -> RequiredRule:
@@ -251,6 +255,22 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
         "entity": {"key": list(retailer.key)},
         "schema": {"name": dataset.schema_name, "columns": dataset.schema_columns},
     }
+
+
+def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tuple[Dataset, Retailer]:
+    """The declaration with its frozen part as that manifest has it; what is live stays as it stands now."""
+    extract = ExtractRule.model_validate(frozen["extract"])
+    return (
+        replace(dataset, schema_name=extract.schema_name),
+        replace(
+            retailer,
+            site=frozen["scope"]["site"],
+            urls=UrlsRule.model_validate(frozen["scope"]["urls"]),
+            key=extract.key,
+            fetch=retailer.fetch.model_copy(update=frozen["fetch"]),
+            product=extract.page,
+        ),
+    )
 
 
 def manifest_text(frozen: Mapping[str, Any]) -> str:

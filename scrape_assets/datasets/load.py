@@ -128,6 +128,7 @@ def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
         publish=_publish(root, declared.publish),
         retry=declared.retry,
         lease=declared.lease,
+        deadline_seconds=declared.deadline_seconds,
         retailers=retailers,
     )
 

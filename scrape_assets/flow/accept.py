@@ -46,13 +46,14 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
     """
     for _ in range(TRIES):
         with postgres.transaction(pool) as tx:
-            runs.lock_partition(tx, run_id, retailer)
+            partition = runs.lock_partition(tx, run_id, retailer)
             candidate = candidates.current(tx, run_id, retailer)
             if candidate is None:
                 return Verdict(retailer, "collecting", [], "it is not planned")
             open_tasks = candidates.count_open(tx, run_id, retailer)
             if open_tasks:
-                return Verdict(retailer, "collecting", [], f"{open_tasks} tasks are open", candidate.generation)
+                paused = f", and it is paused: {partition.pause_reason}" if partition and partition.pause_reason else ""
+                return Verdict(retailer, "collecting", [], f"{open_tasks} tasks are open{paused}", candidate.generation)
             content = candidates.content(tx, run_id, retailer)
             rules = dataset.accept_rules(retailer)
             if standing := _standing(candidate, content, rules):

@@ -94,7 +94,7 @@ class Worker:
         return self._stopping.is_set()
 
     async def run(self, assignments: Sequence[Assignment]) -> Tally:
-        """Nothing of these partitions is open any more, or the worker was stopped; everything finished is durable."""
+        """Nothing of these partitions can be claimed any more, or the worker was stopped; what is done is durable."""
         began = time.monotonic()
         origins = sorted({origin for assignment in assignments for origin in assignment.origins})
         shortest = min((assignment.dataset.lease.lease_seconds for assignment in assignments), default=60.0)
@@ -145,7 +145,7 @@ class Worker:
                 wait = latest_start - CLAIM_AHEAD_SECONDS / 2
             else:
                 waiting = await self._patiently(self._waiting, assignment)
-                if not waiting.open:
+                if not waiting.open or (waiting.paused and not self._held(assignment)):
                     return
                 wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
                 if len(self._leases):
@@ -158,9 +158,12 @@ class Worker:
         """How many pages of the partition may be claimed now."""
         if self._leases.body_bytes > BACKLOG_BYTES:
             return 0
-        held = sum(1 for mine in self._leases if mine.assignment is assignment)
         concurrency = assignment.retailer.fetch.concurrency
-        return min(concurrency - fetching, concurrency + BACKLOG - held)
+        return min(concurrency - fetching, concurrency + BACKLOG - self._held(assignment))
+
+    def _held(self, assignment: Assignment) -> int:
+        """How many pages of the partition are mine now."""
+        return sum(1 for mine in self._leases if mine.assignment is assignment)
 
     def _begin(
         self,

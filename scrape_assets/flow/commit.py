@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from uuid import UUID
 
 from scrape_assets import failpoints
 from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
+from scrape_assets.flow import control
+from scrape_assets.rules import refusals
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.store import commit as store
 from scrape_assets.store import postgres
@@ -87,6 +90,7 @@ class Committer:
         for _, items in groupby(group, key=lambda item: item.run_id):
             batch = list(items)
             passed = await asyncio.to_thread(self._make_durable, batch)
+            await asyncio.to_thread(self._leave_alone_who_refuses, batch)
             for item in batch:
                 self._on_closed(item, item.result.lease.attempt_id in passed)
 
@@ -102,6 +106,17 @@ class Committer:
         passed = self._finish(items, places)
         failpoints.reach("K10")
         return passed
+
+    def _leave_alone_who_refuses(self, items: Sequence[Item]) -> None:
+        """A transaction of its own, after the tasks' locks are gone; it is decided by what is durable.
+
+        If it is lost with the process, the next refusal decides again.
+        """
+        for run_id, retailer in sorted(
+            {(i.run_id, i.retailer) for i in items if i.result.failure_class in refusals.REFUSALS}
+        ):
+            with suppress(StoreUnreachable):
+                control.stop_if_refused(self._pool, run_id, retailer)
 
     def _keep_bytes(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """The bodies are appended to their segments and synced; returns where each lies."""

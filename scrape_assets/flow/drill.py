@@ -38,7 +38,7 @@ DECLARATION = """\
 dataset: drill
 window: {every: day, at: "00:00", timezone: UTC, start: START}
 accept: {coverage: 1.0}
-retry: {attempts: 500, base: 0.1s, cap: 0.5s}
+retry: {attempts: 100, base: 0.1s, cap: 0.5s}
 lease: {for: 2s, task_deadline: 10m}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 """

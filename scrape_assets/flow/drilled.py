@@ -57,7 +57,7 @@ def work(job: Job) -> None:
     failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
     if job.clock_is_ahead:
         # All that the worker asks its own clock for; leases and due times are the database's.
-        conclude.datetime = _Ahead  # type: ignore[misc]
+        conclude.datetime = _Ahead  # type: ignore[attr-defined]
     try:
         _work(job)
     except (ScrapeAssetsError, failpoints.Reached) as error:

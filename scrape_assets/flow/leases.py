@@ -11,6 +11,7 @@ from uuid import UUID
 
 from scrape_assets import failpoints
 from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow import control
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.lease import Lease
@@ -133,5 +134,6 @@ class Leases:
         with postgres.transaction(self._pool) as tx:
             if lease.reap(tx, self._worker_id, mine):
                 failpoints.reach("K12", tx.close)
+        control.step(self._pool)
         with postgres.transaction(self._pool) as tx:
             return lease.paused(tx, origins)

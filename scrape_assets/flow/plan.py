@@ -12,7 +12,7 @@ from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
 from scrape_assets.store import postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
-from scrape_assets.store.runs import PlannedTask, Rejection, Run
+from scrape_assets.store.runs import Partition, PlannedTask, Rejection, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,16 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     )
 
 
+def frozen_of(partition: Partition) -> Frozen:
+    """What a planned partition was frozen with."""
+    assert partition.manifest is not None
+    assert partition.manifest_hash is not None
+    assert partition.extractor_version is not None
+    return Frozen(
+        partition.manifest, partition.manifest_hash, partition.extractor_version, partition.page_sources or {}
+    )
+
+
 def current_window(dataset: Dataset, now: datetime) -> str:
     """The key of the window that is open now; DeclarationError while the first has not begun."""
     try:
@@ -69,21 +79,30 @@ def describe_run(dataset: Dataset, window: str, now: datetime) -> Run:
 
 
 def plan(
-    pool: Pool, dataset: Dataset, window: str, *, now: datetime, retailers: list[str] | None = None
+    pool: Pool,
+    dataset: Dataset,
+    window: str,
+    *,
+    now: datetime,
+    retailers: list[str] | None = None,
+    frozen: bool = False,
 ) -> list[PlannedRetailer]:
     """The run exists, and each named retailer (default: all of its scope) is planned or says why not.
 
-    One transaction per retailer: a kill leaves each planned whole or not at all.
+    One transaction per retailer: a kill leaves each planned whole or not at all. `frozen`: a retailer whose frozen
+    part changed since then goes on all the same, with what it was planned with.
     """
     run = describe_run(dataset, window, now)
     with postgres.transaction(pool) as tx:
         runs.open_run(tx, run, sorted(dataset.retailers))
         scope = runs.partitions(tx, run.run_id)
     wanted = sorted(scope) if retailers is None else retailers
-    return [_plan_retailer(pool, dataset, run, name, in_scope=name in scope) for name in wanted]
+    return [_plan_retailer(pool, dataset, run, name, in_scope=name in scope, frozen=frozen) for name in wanted]
 
 
-def _plan_retailer(pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scope: bool) -> PlannedRetailer:
+def _plan_retailer(
+    pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scope: bool, frozen: bool
+) -> PlannedRetailer:
     retailer = dataset.retailers.get(name)
     if not in_scope:
         return PlannedRetailer(
@@ -98,18 +117,19 @@ def _plan_retailer(pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scop
         )
     try:
         with postgres.transaction(pool) as tx:
-            return _plan_in(tx, dataset, run, retailer)
+            return _plan_in(tx, dataset, run, retailer, keep_frozen=frozen)
     except DeclarationError as error:
         return PlannedRetailer(name, problem=str(error))
 
 
-def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) -> PlannedRetailer:
+def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *, keep_frozen: bool) -> PlannedRetailer:
     runs.lock_partition(tx, run.run_id, retailer.name)
     partition = runs.partitions(tx, run.run_id)[retailer.name]
     frozen = freeze(dataset, retailer)
     interval = retailer.fetch.interval_seconds
     if partition.planned_at is not None:
-        if partition.manifest_hash != frozen.manifest_hash or partition.page_sources != frozen.page_sources:
+        changed_since = frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources
+        if changed_since and not keep_frozen:
             changed = declaration.differences(partition.manifest or {}, frozen.manifest) or ["pages.py"]
             return PlannedRetailer(
                 retailer.name,
@@ -117,8 +137,9 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) ->
                 partition.rejected,
                 resumed=True,
                 problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
-                f"{', '.join(changed)}. Put the old values back to resume this run; "
-                "the new ones take effect with the next window",
+                f"{', '.join(changed)}. Put the old values back to resume this run, or resume it with what it was "
+                f"planned with: scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
+                "The new values take effect with the next window",
             )
         runs.apply_live(
             tx,
@@ -127,6 +148,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) ->
             origins=partition.origins,
             interval_seconds=interval,
             max_attempts=dataset.retry.attempts,
+            deadline_seconds=dataset.deadline_seconds,
         )
         return PlannedRetailer(retailer.name, partition.planned, partition.rejected, resumed=True)
 
@@ -176,5 +198,6 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) ->
         origins=origins,
         interval_seconds=interval,
         max_attempts=dataset.retry.attempts,
+        deadline_seconds=dataset.deadline_seconds,
     )
     return PlannedRetailer(retailer.name, planned, len(rejected))

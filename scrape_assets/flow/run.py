@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ManifestChanged
 from scrape_assets.flow import collect
@@ -30,8 +31,13 @@ class Machine:
     processes: int = 1
 
 
-def assignments(pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str]) -> list[Assignment]:
-    """The planned partitions among `retailers`, with the declaration as it stands."""
+def assignments(
+    pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str], *, frozen: bool = False
+) -> list[Assignment]:
+    """The planned partitions among `retailers`, with the declaration as it stands.
+
+    Where its frozen part changed since, a partition is left out, or with `frozen` comes as it was planned.
+    """
     run_id = keys.run_id(dataset.dataset, window)
     with postgres.transaction(pool) as tx:
         run = runs.find(tx, run_id)
@@ -44,10 +50,14 @@ def assignments(pool: Pool, dataset: Dataset, window: str, retailers: Sequence[s
         retailer = dataset.retailers.get(name)
         if partition.planned_at is None or retailer is None:
             continue
-        frozen = planning.freeze(dataset, retailer)
-        if frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources:
-            continue
-        found.append(Assignment(run, dataset, retailer, frozen, tuple(partition.origins)))
+        now = planning.freeze(dataset, retailer)
+        if now.manifest_hash == partition.manifest_hash and now.page_sources == partition.page_sources:
+            found.append(Assignment(run, dataset, retailer, now, tuple(partition.origins)))
+        elif frozen:
+            then = planning.frozen_of(partition)
+            found.append(
+                Assignment(run, *declaration.thaw(dataset, retailer, then.manifest), then, tuple(partition.origins))
+            )
     return found
 
 
@@ -76,11 +86,17 @@ async def collect_partitions(
 
 
 def plan_or_refuse(
-    pool: Pool, dataset: Dataset, window: str, retailers: Sequence[str] | None, *, now: datetime
+    pool: Pool,
+    dataset: Dataset,
+    window: str,
+    retailers: Sequence[str] | None,
+    *,
+    now: datetime,
+    frozen: bool = False,
 ) -> tuple[list[PlannedRetailer], ManifestChanged | None]:
     """Every retailer's plan, and one error that names all that cannot go on; the others can."""
     planned = planning.plan(
-        pool, dataset, window, now=now, retailers=list(retailers) if retailers is not None else None
+        pool, dataset, window, now=now, retailers=None if retailers is None else list(retailers), frozen=frozen
     )
     problems = [f"{p.retailer}: {p.problem}" for p in planned if p.problem]
     return planned, ManifestChanged("\n".join(problems)) if problems else None

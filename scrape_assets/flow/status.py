@@ -84,6 +84,11 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "failure_classes": failures,
         "page_states": pages,
         "paused": row.pause_reason,
+        "stopped_at": row.stopped_at,
+        "closing_at": row.closing_at,
+        "deadline_at": row.deadline_at,
+        # It has work, and nobody may do it.
+        "waits": row.paused_at is not None and row.closing_at is None and row.pending + row.retry_wait + row.leased > 0,
         "generation": row.generation,
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),

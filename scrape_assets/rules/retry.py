@@ -135,6 +135,7 @@ def decide(
             | FailureClass.EXTRACTION
             | FailureClass.VALIDATION
             | FailureClass.LEASE_EXHAUSTED
+            | FailureClass.WINDOW_CLOSED
             | FailureClass.RETRIES_EXHAUSTED
         ):
             return quarantine

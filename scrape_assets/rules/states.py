@@ -23,8 +23,8 @@ class TaskState(StrEnum):
 
 TASK_TRANSITIONS: dict[TaskState | None, frozenset[TaskState]] = {
     None: frozenset({TaskState.PENDING}),
-    TaskState.PENDING: frozenset({TaskState.LEASED}),
-    TaskState.RETRY_WAIT: frozenset({TaskState.LEASED}),
+    TaskState.PENDING: frozenset({TaskState.LEASED, TaskState.QUARANTINED}),
+    TaskState.RETRY_WAIT: frozenset({TaskState.LEASED, TaskState.QUARANTINED}),
     TaskState.LEASED: frozenset(
         {
             TaskState.LEASED,
@@ -145,5 +145,6 @@ class FailureClass(StrEnum):
     VALIDATION = "validation"
     EXTRACTOR_CRASHED = "extractor_crashed"
     LEASE_EXHAUSTED = "lease_exhausted"
+    WINDOW_CLOSED = "window_closed"
     RETRIES_EXHAUSTED = "retries_exhausted"
     GONE = "gone"

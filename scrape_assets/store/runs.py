@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from scrape_assets import failpoints
-from scrape_assets.store import sql
+from scrape_assets.store import control, sql
 from scrape_assets.store.postgres import Transaction
 
 
@@ -136,11 +136,19 @@ def freeze(
 
 
 def apply_live(
-    tx: Transaction, run_id: str, retailer: str, *, origins: Sequence[str], interval_seconds: float, max_attempts: int
+    tx: Transaction,
+    run_id: str,
+    retailer: str,
+    *,
+    origins: Sequence[str],
+    interval_seconds: float,
+    max_attempts: int,
+    deadline_seconds: float | None,
 ) -> None:
     """The declaration's live keys hold for every worker from now on."""
     sql.execute(tx, "declare_origins", origins=list(origins), interval_seconds=interval_seconds)
     sql.execute(tx, "apply_max_attempts", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
+    control.set_deadline(tx, run_id, retailer, deadline_seconds)
 
 
 def rejections(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Rejection]:

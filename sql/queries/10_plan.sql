@@ -29,7 +29,7 @@ select run_id, retailer, manifest, manifest_hash, extractor_version, page_source
 -- name: lock_partition :maybe
 -- Planning, closing, accepting and recovery take this lock; what they test, they test in a later statement.
 -- No stronger one is needed, and a stronger one would wait for, and be waited for by, every row that refers to this.
-select retailer, manifest, manifest_hash, extractor_version, planned_at, planned, rejected
+select retailer, manifest, manifest_hash, extractor_version, planned_at, planned, rejected, pause_reason
   from scrape.run_partitions
  where run_id = %(run_id)s and retailer = %(retailer)s
    for no key update;

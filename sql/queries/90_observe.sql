@@ -1,6 +1,7 @@
 -- name: partition_counts :many
 -- Per retailer of one run: tasks by state, attempts, rows, pause; what `status` and the Dagster metadata show.
-select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_reason, p.extractor_version,
+select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_reason, p.stopped_at,
+       p.closing_at, p.deadline_at, p.extractor_version,
        coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
        coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
@@ -79,7 +80,7 @@ select r.run_id, r.collection_window, r.window_start, r.window_end, r.created_at
 select p.run_id, p.retailer, p.manifest_hash, r.dataset_id, r.collection_window
   from scrape.run_partitions p
   join scrape.runs r using (run_id)
- where p.planned_at is not null and p.paused_at is null and p.closing_at is null
+ where p.planned_at is not null and (p.paused_at is null or p.closing_at is not null)
    and (%(dataset_id)s::text is null or r.dataset_id = %(dataset_id)s)
    and exists (select 1 from scrape.tasks t
                 where t.run_id = p.run_id and t.retailer = p.retailer

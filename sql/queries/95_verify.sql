@@ -78,7 +78,8 @@ select id::text as key
  where kind = 'task'
    and (coalesce(old_state, '-'), new_state) not in (
        ('-', 'pending'), ('pending', 'leased'), ('retry_wait', 'leased'), ('leased', 'pending'),
-       ('leased', 'retry_wait'), ('leased', 'committed'), ('leased', 'quarantined'), ('leased', 'gone'));
+       ('leased', 'retry_wait'), ('leased', 'committed'), ('leased', 'quarantined'), ('leased', 'gone'),
+       ('pending', 'quarantined'), ('retry_wait', 'quarantined'));
 
 -- name: invariant_tokens_rise :many
 -- A task's fencing token rises with every claim.

@@ -1,0 +1,92 @@
+"""Control: what a person, a deadline or a refusing site does to a partition while it is collected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scrape_assets.errors import DeclarationError
+from scrape_assets.rules import refusals
+from scrape_assets.store import candidates, control, lease, postgres, runs
+from scrape_assets.store.postgres import Pool, Transaction
+
+STOP_GRACE_SECONDS = 6 * 3600.0
+"""How long a person has to resume a stopped retailer before its open tasks are quarantined (protocol)."""
+
+STEP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What closing one retailer did."""
+
+    retailer: str
+    quarantined: int
+
+
+def pause(pool: Pool, run_id: str, retailers: Sequence[str], reason: str) -> list[str]:
+    """Nothing further of these is claimed; what is under way ends. Returns those that were not paused before."""
+    with postgres.transaction(pool) as tx:
+        return [name for name in _planned(tx, run_id, retailers) if control.pause(tx, run_id, name, reason)]
+
+
+def resume(pool: Pool, run_id: str, retailers: Sequence[str]) -> list[str]:
+    """These are claimed from again. Returns those that were paused."""
+    with postgres.transaction(pool) as tx:
+        return [name for name in _planned(tx, run_id, retailers) if control.resume(tx, run_id, name)]
+
+
+def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str], None]) -> list[Closed]:
+    """Nothing of these is open, and nothing is ever claimed again: what was open is quarantined `window_closed`.
+
+    Pages under way end first, each as its worker says; the leases of dead workers run out.
+    """
+    with postgres.transaction(pool) as tx:
+        names = [name for name in _planned(tx, run_id, retailers) if control.close(tx, run_id, name)]
+    quarantined = dict.fromkeys(names, 0)
+    said = False
+    while True:
+        with postgres.transaction(pool) as tx:
+            lease.reap(tx, "")
+        for row in step(pool):
+            if row.run_id == run_id and row.retailer in quarantined:
+                quarantined[row.retailer] += 1
+        with postgres.transaction(pool) as tx:
+            left = sum(candidates.count_open(tx, run_id, name) for name in names)
+        if not left:
+            return [Closed(name, count) for name, count in quarantined.items()]
+        if not said:
+            say(f"{left} pages are under way; they end, or their leases run out")
+            said = True
+        time.sleep(STEP_SECONDS)
+
+
+def step(pool: Pool) -> list[control.Unclaimable]:
+    """The closing step, run by every worker beside the reaper: deadlines hold, and nothing waits in vain."""
+    with postgres.transaction(pool) as tx:
+        control.close_overdue(tx)
+    with postgres.transaction(pool) as tx:
+        return control.quarantine_unclaimable(tx, STOP_GRACE_SECONDS)
+
+
+def stop_if_refused(pool: Pool, run_id: str, retailer: str) -> str | None:
+    """The retailer is stopped when its newest attempts say that it refuses us; returns why."""
+    with postgres.transaction(pool) as tx:
+        newest = control.recent_failures(tx, run_id, retailer, sorted(refusals.REFUSALS), refusals.OF_THE_LAST)
+        why = refusals.stops(newest)
+        if why and control.pause(tx, run_id, retailer, f"stopped: {why}", stopped=True):
+            return why
+    return None
+
+
+def _planned(tx: Transaction, run_id: str, retailers: Sequence[str]) -> list[str]:
+    """The named retailers, or all planned ones of the run; in name order, as locks are taken."""
+    planned = {name for name, partition in runs.partitions(tx, run_id).items() if partition.planned_at}
+    if not planned:
+        raise DeclarationError(f"{run_id} was never planned")
+    if unknown := sorted(set(retailers) - planned):
+        raise DeclarationError(
+            f"{run_id} has no planned retailer {', '.join(unknown)}; it has {', '.join(sorted(planned))}"
+        )
+    return sorted(retailers or planned)

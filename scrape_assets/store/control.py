@@ -1,0 +1,58 @@
+"""A partition's life against its tasks: paused, resumed, stopped, closed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from scrape_assets.store import sql
+from scrape_assets.store.postgres import Transaction
+
+
+class Unclaimable(NamedTuple):
+    """A task that was quarantined because nothing could claim it any more."""
+
+    run_id: str
+    retailer: str
+    task_key: UUID
+
+
+def pause(tx: Transaction, run_id: str, retailer: str, reason: str, *, stopped: bool = False) -> bool:
+    """Nothing further of it is claimed; False when it was paused already, whose reason stays."""
+    return (
+        sql.maybe(tx, "pause_partition", run_id=run_id, retailer=retailer, reason=reason, stopped=stopped) is not None
+    )
+
+
+def resume(tx: Transaction, run_id: str, retailer: str) -> bool:
+    """It is claimed from again; False when it was not paused."""
+    return sql.maybe(tx, "resume_partition", run_id=run_id, retailer=retailer) is not None
+
+
+def close(tx: Transaction, run_id: str, retailer: str) -> bool:
+    """Nothing further of it is ever claimed; False when it was never planned."""
+    return sql.maybe(tx, "close_partition", run_id=run_id, retailer=retailer) is not None
+
+
+def set_deadline(tx: Transaction, run_id: str, retailer: str, deadline_seconds: float | None) -> None:
+    """When it is closed by itself: so long after its window's end; without a length, one window length."""
+    sql.execute(tx, "set_deadline", run_id=run_id, retailer=retailer, deadline_seconds=deadline_seconds)
+
+
+def close_overdue(tx: Transaction) -> int:
+    """Partitions past their deadline are closed; returns how many."""
+    return len(sql.many(tx, "close_overdue"))
+
+
+def quarantine_unclaimable(tx: Transaction, grace_seconds: float) -> list[Unclaimable]:
+    """Open tasks of closed partitions, and of those that were stopped for longer than the grace, are quarantined.
+
+    At most some thousands at once; returns them.
+    """
+    return [Unclaimable(*row) for row in sql.many(tx, "quarantine_unclaimable", grace_seconds=grace_seconds)]
+
+
+def recent_failures(tx: Transaction, run_id: str, retailer: str, refusals: list[str], at_most: int) -> list[str | None]:
+    """The failure classes of its newest attempts, newest first; None where one gave rows."""
+    rows = sql.many(tx, "recent_failures", run_id=run_id, retailer=retailer, refusals=refusals, at_most=at_most)
+    return [row.failure_class for row in rows]

@@ -1,0 +1,89 @@
+-- name: pause_partition :maybe
+-- Nothing further of the partition is claimed. `stopped`: the program did it, and a person is asked.
+update scrape.run_partitions
+   set paused_at = clock_timestamp(), pause_reason = %(reason)s,
+       stopped_at = case when %(stopped)s then clock_timestamp() end
+ where run_id = %(run_id)s and retailer = %(retailer)s and paused_at is null
+returning retailer;
+
+-- name: resume_partition :maybe
+-- Refusals from before are forgiven, else the next one would stop it again.
+update scrape.run_partitions
+   set paused_at = null, pause_reason = null, stopped_at = null, resumed_at = clock_timestamp()
+ where run_id = %(run_id)s and retailer = %(retailer)s and paused_at is not null
+returning retailer;
+
+-- name: close_partition :maybe
+-- Nothing further of the partition is claimed, for good; what is open is quarantined by the closing step.
+update scrape.run_partitions
+   set closing_at = coalesce(closing_at, clock_timestamp())
+ where run_id = %(run_id)s and retailer = %(retailer)s and planned_at is not null
+returning retailer;
+
+-- name: set_deadline :none
+-- A live key. A window that is collected late has its time from the moment it was planned.
+update scrape.run_partitions p
+   set deadline_at = greatest(r.window_end, p.planned_at)
+                     + coalesce(make_interval(secs => %(deadline_seconds)s::float8), r.window_end - r.window_start)
+  from scrape.runs r
+ where p.run_id = %(run_id)s and p.retailer = %(retailer)s and r.run_id = p.run_id;
+
+-- name: close_overdue :many
+-- Partitions whose deadline has passed are closed. Skips those that somebody decides about now.
+with overdue as materialized (
+    select p.run_id, p.retailer
+      from scrape.candidates c
+      join scrape.run_partitions p using (run_id, retailer)
+     where c.state = 'collecting' and p.closing_at is null and p.deadline_at <= (select clock_timestamp())
+     order by p.run_id, p.retailer
+       for no key update of p skip locked
+)
+update scrape.run_partitions p
+   set closing_at = clock_timestamp()
+  from overdue
+ where p.run_id = overdue.run_id and p.retailer = overdue.retailer
+returning p.run_id, p.retailer;
+
+-- name: quarantine_unclaimable :many
+-- transition: task pending -> quarantined
+-- transition: task retry_wait -> quarantined
+-- What can never be claimed again: its partition is closed, or was stopped and nobody resumed it within the grace.
+-- Leased tasks end first, each as its worker, or the reaper, says; what they leave open is found by the next step.
+with ended as materialized (
+    select p.run_id, p.retailer,
+           case when p.closing_at is not null then 'window_closed' else 'access_refused' end as class
+      from scrape.candidates c
+      join scrape.run_partitions p using (run_id, retailer)
+     where c.state = 'collecting'
+       and (p.closing_at is not null
+            or p.stopped_at <= (select clock_timestamp()) - make_interval(secs => %(grace_seconds)s::float8))
+     order by p.run_id, p.retailer
+       for no key update of p skip locked
+), open as materialized (
+    select t.task_key, ended.class
+      from scrape.tasks t
+      join ended using (run_id, retailer)
+     where t.state in ('pending', 'retry_wait')
+       and (ended.class = 'window_closed' or t.from_artifact is null)
+     order by t.task_key
+     limit 10000
+       for update of t skip locked
+)
+update scrape.tasks t
+   set state = 'quarantined', last_failure_class = open.class
+  from open
+ where t.task_key = open.task_key
+returning t.run_id, t.retailer, t.task_key;
+
+-- name: recent_failures :many
+-- How the partition's newest attempts ended, newest first; since it was resumed, where it ever was. An attempt that
+-- was refused and is tried once more says nothing yet.
+select a.outcome, a.failure_class
+  from scrape.attempts a
+  join scrape.run_partitions p using (run_id, retailer)
+ where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.finished_at is not null
+   and a.finished_at > coalesce(p.resumed_at, '-infinity')
+   and a.outcome in ('committed', 'retry', 'quarantined', 'gone')
+   and not (a.outcome = 'retry' and a.failure_class = any(%(refusals)s))
+ order by a.finished_at desc
+ limit %(at_most)s;
