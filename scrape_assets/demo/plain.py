@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -86,13 +87,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """`requests` tells."""
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients are killed here all the time; anything else is a fault of ours and is shown."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def running(pages: int) -> Iterator[Site]:
     """The site answers for as long as the block lasts."""
     site = Site(pages)
     handler = type("_Handler", (_Handler,), {"site": site})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     site.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

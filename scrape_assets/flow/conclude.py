@@ -43,6 +43,7 @@ def conclude(
         result.collisions = judged.collisions
         if judged.failure_class is None:
             result.rows, result.row_count = judged.rows, judged.row_count
+            result.again = claim.generation > 1
             return result
     if isinstance(answer, FetchFailure):
         failure, result.reason, wait = answer.failure_class, answer.reason, None

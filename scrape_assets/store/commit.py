@@ -43,6 +43,8 @@ class Result:
     pause_origin_seconds: float | None = None
     body: bytes | None = None
     collisions: int = 0
+    again: bool = False
+    """Whether the task may have committed before, under an earlier generation."""
 
     def record(self) -> dict[str, Any]:
         """The result as the element of the one JSON parameter that all statements of a commit read."""
@@ -91,6 +93,10 @@ def finish(
         stored = sql.one(tx, "store_observations", results=text, collection_window=collection_window).stored
         if stored < expected:
             sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
+    if again := [r.lease for r in results if r.again and r.row_count and r.lease.attempt_id in passed]:
+        left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
+        if dropped := [row.observation_key for row in sql.many(tx, "drop_unyielded", **left)]:
+            sql.execute(tx, "promote_collisions", observation_keys=dropped)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())

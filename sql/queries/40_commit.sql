@@ -107,6 +107,37 @@ select o.observation_key, t.task_key, t.run_id, t.retailer, t.context, o.entity_
  order by o.observation_key
 on conflict (observation_key, source_task_key) do nothing;
 
+-- name: drop_unyielded :many
+-- What these tasks gave under an earlier generation and do not give any more, won or lost.
+with lost as (
+    delete from scrape.observation_collisions c
+     where c.source_task_key = any(%(tasks)s::uuid[]) and c.attempt_id <> all(%(attempts)s::uuid[])
+)
+delete from scrape.observations o
+ where o.source_task_key = any(%(tasks)s::uuid[]) and o.attempt_id <> all(%(attempts)s::uuid[])
+returning o.observation_key;
+
+-- name: promote_collisions :none
+-- Where the owner of a key dropped its row, the best valid row of the others takes its place.
+with best as materialized (
+    select distinct on (c.observation_key) c.*
+      from scrape.observation_collisions c
+     where c.observation_key = any(%(observation_keys)s::uuid[]) and c.validation_state = 'valid'
+     order by c.observation_key, c.observed_at desc, c.generation desc, c.lease_token desc, c.source_task_key desc
+), taken as (
+    delete from scrape.observation_collisions c
+     using best
+     where c.observation_key = best.observation_key and c.source_task_key = best.source_task_key
+)
+insert into scrape.observations (
+       observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
+       generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version)
+select observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
+       generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version
+  from best
+ order by observation_key
+on conflict (observation_key) do nothing;
+
 -- name: store_artifacts :none
 -- Where the synced bytes lie; the same bytes stored twice in a run point to the first place, but never to that of a
 -- failed attempt, which is kept for another time, once a committed one has them too.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import plan, verify
 from scrape_assets.flow.commit import Committer, Item
 from scrape_assets.rules import keys
+from scrape_assets.store import commit as store
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim
@@ -192,3 +193,71 @@ def test_a_page_that_postgres_refuses_keeps_what_it_can_store(pool: Pool, planne
     assert final_url.startswith(f"{SITE}/\N{REPLACEMENT CHARACTER}x")
     assert len(final_url) == 500
     assert (content_type, status) == ("text/\N{REPLACEMENT CHARACTER}html", 200)
+
+
+def reopened(pool: Pool, one: Claim) -> None:
+    """As a recovery batch leaves a task: its attempt and rows reverted, itself pending under the next generation."""
+    with postgres.transaction(pool) as tx:
+        values = {"task": one.task_key}
+        tx.execute(
+            "update scrape.tasks set state = 'pending', rows_committed = null, generation = 2, priority = 9,"
+            " attempt_count = 0, budget_base_token = lease_token, next_attempt_at = clock_timestamp()"
+            " where task_key = %(task)s",
+            values,
+        )
+        tx.execute(
+            "update scrape.attempts set outcome = 'reverted' where task_key = %(task)s and outcome = 'committed'",
+            values,
+        )
+        tx.execute(
+            "update scrape.observations set validation_state = 'reverted' where source_task_key = %(task)s", values
+        )
+
+
+def of(pool: Pool, one: Claim) -> list[tuple[Any, ...]]:
+    return rows_of(
+        pool,
+        "select entity_key, payload ->> 'name', validation_state from scrape.observations"
+        f" where source_task_key = '{one.task_key}' order by 1",
+    )
+
+
+def test_a_task_that_commits_again_leaves_only_the_rows_it_still_has(pool: Pool, planned: str) -> None:
+    first = claimed(pool, planned)[0]
+    three = [row(first, name="old", entity=name) for name in ("a", "b", "c")]
+    result = replace(committed(first, three[0]), rows=orjson.dumps(three).decode(), row_count=3)
+    with postgres.transaction(pool) as tx:
+        assert store_finish(tx, result) == {first.attempt_id}
+    reopened(pool, first)
+    with postgres.transaction(pool) as tx:
+        second = next(one for one in claim(tx, planned) if one.task_key == first.task_key)
+    two = [row(second, name="new", entity=name) for name in ("b", "d")]
+    again = replace(
+        committed(second, two[0]), rows=orjson.dumps(two).decode(), row_count=2, again=second.generation > 1
+    )
+    with postgres.transaction(pool) as tx:
+        assert store_finish(tx, again) == {second.attempt_id}
+    assert of(pool, first) == [("b", "new", "valid"), ("d", "new", "valid")]
+
+
+def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(pool: Pool, planned: str) -> None:
+    owner, second, third = claimed(pool, planned)[:3]
+    with postgres.transaction(pool) as tx:
+        for one, seconds in ((second, 1), (third, 2), (owner, 3)):
+            its = committed(one, row(one, name=f"of {seconds}", entity="same"))
+            assert store_finish(tx, replace(its, observed_at=its.observed_at + timedelta(seconds=seconds)))
+    assert [name for _, name, _ in of(pool, owner)] == ["of 3"]
+    assert_sound(pool)
+    reopened(pool, owner)
+    with postgres.transaction(pool) as tx:
+        again = next(one for one in claim(tx, planned) if one.task_key == owner.task_key)
+        assert store_finish(tx, replace(committed(again, row(again, entity="another")), again=True))
+    assert [entity for entity, _, _ in of(pool, owner)] == ["another"]
+    assert [name for _, name, _ in of(pool, third)] == ["of 2"], "the newest of those that had lost"
+    assert of(pool, second) == []
+    lost = rows_of(pool, "select payload ->> 'name' from scrape.observation_collisions")
+    assert lost == [("of 1",)]
+
+
+def store_finish(tx: Transaction, result: Result) -> set[Any]:
+    return set(store.finish(tx, RUN, WINDOW, [result], []))
