@@ -1,0 +1,257 @@
+"""Breaks the product on purpose, one line at a time: each break must make the named tests fail.
+
+    python tests/mutations.py            all of them
+    python tests/mutations.py reap       those whose name contains the word
+    python tests/mutations.py --list
+
+Each break is made in a copy of the tree, never in the tree itself. Exit 1 names the breaks that no test noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("scrape_assets", "sql", "tests", "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
+
+
+class Mutation(NamedTuple):
+    """One break: the first `old` in `file` becomes `new`; the tests that must notice it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+FENCE = "t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id"
+LEASE = "sql/queries/20_lease.sql"
+COMMIT = "sql/queries/40_commit.sql"
+TESTS = "tests/integration/"
+
+MUTATIONS = (
+    Mutation("no fence at all", COMMIT, FENCE, "true", (f"{TESTS}test_fence.py",)),
+    Mutation(
+        "no attempt_id in the fence",
+        COMMIT,
+        FENCE,
+        "t.state = 'leased' and t.lease_token = r.lease_token",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "no token in the fence",
+        COMMIT,
+        FENCE,
+        "t.state = 'leased' and t.attempt_id = r.attempt_id",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "no state in the fence",
+        COMMIT,
+        FENCE,
+        "t.lease_token = r.lease_token and t.attempt_id = r.attempt_id",
+        (f"{TESTS}test_fence.py", f"{TESTS}test_commit.py"),
+    ),
+    Mutation(
+        "a heartbeat without a fence",
+        LEASE,
+        "t.state = 'leased' and t.lease_token = m.lease_token and t.attempt_id = m.attempt_id",
+        "t.state = 'leased'",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "a heartbeat past the task's deadline",
+        LEASE,
+        "least(clock_timestamp() + make_interval(secs => %(lease_seconds)s), t.deadline_at)",
+        "clock_timestamp() + make_interval(secs => %(lease_seconds)s)",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "a claim without a cap on attempts",
+        LEASE,
+        "       and t.attempt_count < t.max_attempts\n",
+        "",
+        (f"{TESTS}test_fence.py", f"{TESTS}test_commit.py"),
+    ),
+    Mutation(
+        "attempts that the claim does not count",
+        LEASE,
+        "attempt_count = t.attempt_count + 1, ",
+        "",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "no attempt row at the claim",
+        LEASE,
+        "           lease_started_at\n      from claimed\n",
+        "           lease_started_at\n      from claimed where false\n",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "a reaper that does not look at the lease",
+        LEASE,
+        "t.state = 'leased' and t.lease_until < (select clock_timestamp())",
+        "t.state = 'leased'",
+        (f"{TESTS}test_fence.py", f"{TESTS}test_worker.py"),
+    ),
+    Mutation(
+        "a reaper that takes what its own worker holds",
+        LEASE,
+        "and not (t.attempt_id = any(%(held)s::uuid[]) and t.deadline_at > (select clock_timestamp()))",
+        "and (%(held)s::uuid[] is not null)",
+        (f"{TESTS}test_worker.py",),
+    ),
+    Mutation(
+        "a reaper that lets an exhausted task loop",
+        LEASE,
+        "set state = case when t.attempt_count < t.max_attempts then 'pending' else 'quarantined' end",
+        "set state = 'pending'",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "an upsert without the rule of who wins",
+        COMMIT,
+        "        or (excluded.observed_at, excluded.generation, excluded.lease_token, excluded.source_task_key)\n"
+        "           > (o.observed_at, o.generation, o.lease_token, o.source_task_key)",
+        "        or true",
+        (f"{TESTS}test_fence.py", f"{TESTS}test_commit.py"),
+    ),
+    Mutation(
+        "a group that one bad row takes with it",
+        "scrape_assets/flow/commit.py",
+        "if len(items) > 1:",
+        "if False:",
+        (f"{TESTS}test_commit.py",),
+    ),
+    Mutation(
+        "a COMMIT whose answer was lost is taken for none",
+        "scrape_assets/flow/commit.py",
+        "known = passed | store.closed(tx, results) if repeated else passed",
+        "known = passed",
+        (f"{TESTS}test_commit.py",),
+    ),
+    Mutation(
+        "bytes that are not synced",
+        "scrape_assets/flow/commit.py",
+        "            writer.sync()\n",
+        "            pass\n",
+        (f"{TESTS}test_artifacts.py",),
+    ),
+    Mutation(
+        "a candidate that is closed with open tasks",
+        "scrape_assets/flow/accept.py",
+        "            if open_tasks:\n",
+        "            if False:\n",
+        (f"{TESTS}test_worked_examples.py::test_verify_is_content_while_work_is_open_and_acceptance_is_not",),
+    ),
+    Mutation(
+        "an acceptance that does not look whether the rows moved",
+        "scrape_assets/flow/accept.py",
+        "            if candidates.content(tx, run_id, retailer) != content:\n                continue\n",
+        "",
+        (f"{TESTS}test_publish.py", f"{TESTS}test_flow.py"),
+    ),
+    Mutation(
+        "a publication that does not look whether its members moved",
+        "scrape_assets/flow/publish.py",
+        "if moved := _moved(newest.members, members):",
+        "if moved := None:",
+        (f"{TESTS}test_publish.py", f"{TESTS}test_flow.py"),
+    ),
+    Mutation(
+        "a version without its event",
+        "scrape_assets/flow/publish.py",
+        "        publication.write_event(\n",
+        "        (lambda *_: None)(\n",
+        (f"{TESTS}test_publish.py", f"{TESTS}test_flow.py"),
+    ),
+    Mutation(
+        "rows that a page no longer gives stay",
+        "scrape_assets/store/commit.py",
+        "if dropped := [",
+        "if again and False and [",
+        (f"{TESTS}test_commit.py",),
+    ),
+    Mutation(
+        "a closed partition whose tasks wait for ever",
+        "sql/queries/30_control.sql",
+        "and (p.closing_at is not null\n",
+        "and (false\n",
+        (f"{TESTS}test_control.py",),
+    ),
+)
+
+
+def broken_copy(mutation: Mutation, folder: Path) -> str | None:
+    """The copy holds the break; what is wrong when it cannot be made any more."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / name)
+    file = folder / mutation.file
+    text = file.read_text()
+    if mutation.old not in text:
+        return f"{mutation.file} does not hold the line any more: {mutation.old.strip()[:80]}"
+    file.write_text(text.replace(mutation.old, mutation.new, 1))
+    return None
+
+
+def noticed(mutation: Mutation) -> tuple[bool, str]:
+    """Whether a test fails by the break, and which."""
+    with tempfile.TemporaryDirectory(prefix="scrape-assets-mutation-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        if problem := broken_copy(mutation, folder):
+            return False, problem
+        environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *mutation.tests],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    failed = [line for line in ended.stdout.splitlines() if line.startswith("FAILED")]
+    if ended.returncode == 1 and failed:
+        return True, failed[0].removeprefix("FAILED ").partition(" - ")[0]
+    last = (ended.stdout.strip().splitlines() or [ended.stderr.strip()[-200:]])[-1]
+    return False, f"pytest ended with {ended.returncode}: {last}"
+
+
+def main() -> int:
+    """Plants every break, and reports."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("word", nargs="?", default="", help="only the breaks whose name contains this")
+    parser.add_argument("--list", action="store_true", help="the breaks, without trying them")
+    options = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if options.word in mutation.name]
+    if options.list:
+        print("\n".join(f"{m.name}: {m.file}" for m in chosen))
+        return 0
+    unnoticed = 0
+    for mutation in chosen:
+        began = time.monotonic()
+        found, what = noticed(mutation)
+        unnoticed += not found
+        print(
+            f"{'noticed ' if found else 'UNNOTICED'}  {mutation.name}: {what} ({time.monotonic() - began:.0f} s)",
+            flush=True,
+        )
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} breaks were noticed")
+    return int(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
