@@ -75,9 +75,7 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
         with store.open() as (_, pool):
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         for window in due:
-            tags = {"dagster/partition": window}
-            last = context.instance.get_run_records(dg.RunsFilter(job_name=job.name, tags=tags), limit=1)
-            if not last or _may_repeat(last[0]):
+            if _may_release(context.instance, job.name, window):
                 yield dg.RunRequest(partition_key=window)
         if not due:
             yield dg.SkipReason("every window whose retailers are all accepted has its version")
@@ -85,11 +83,13 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
     return look
 
 
-def _may_repeat(last: dg.RunRecord) -> bool:
-    """Whether the last release of a window is over, and long enough if it failed."""
-    if last.dagster_run.status in UNFINISHED:
+def _may_release(instance: dg.DagsterInstance, job_name: str, window: str) -> bool:
+    """Whether nobody releases the window now, a backfill included, and the last release that failed is long ago."""
+    of_window = {"dagster/partition": window}
+    if instance.get_runs(dg.RunsFilter(tags=of_window, statuses=UNFINISHED), limit=1):
         return False
-    return last.end_time is None or time.time() - last.end_time > REPEAT_SECONDS
+    last = instance.get_run_records(dg.RunsFilter(job_name=job_name, tags=of_window), limit=1)
+    return not last or last[0].end_time is None or time.time() - last[0].end_time > REPEAT_SECONDS
 
 
 def deliver_job(dataset: Dataset) -> dg.JobDefinition:

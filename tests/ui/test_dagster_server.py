@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 
-from scrape_assets import settings
+from scrape_assets import packaged, settings
 from scrape_assets.datasets import load
 from scrape_assets.defs import server as dagster_server
 from scrape_assets.demo.project import write_project
@@ -28,6 +29,12 @@ from scrape_assets.rules import keys, windows
 from scrape_assets.store import embedded, postgres
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(7200)]
+
+PATIENT_INSTANCE = {
+    "concurrency": {"runs": {"max_concurrent_runs": 2}},
+    "run_monitoring": {"start_timeout_seconds": 3600},
+}
+"""What the project's own dagster.yaml has otherwise than ours: each run imports Dagster, here on two slow cores."""
 
 RETAILERS = ["casamoda", "fjordgear", "papelaria"]
 ALL = ["task_plan", "observations", "candidate_dataset", "published_dataset"]
@@ -179,6 +186,10 @@ def dev() -> Iterator[Dev]:
         write_project(folder / "project", shop.sites, start=datetime.now(UTC).date() - timedelta(days=8))
         file = folder / "project" / "datasets" / "shop" / "dataset.yaml"
         file.write_text(file.read_text().replace("timeout: 4s", "timeout: 20s").replace("{for: 2s", "{for: 30s"))
+        instance = yaml.safe_load(packaged.path("dagster.yaml").read_text())
+        instance["concurrency"]["runs"] |= PATIENT_INSTANCE["concurrency"]["runs"]
+        instance["run_monitoring"] |= PATIENT_INSTANCE["run_monitoring"]
+        (folder / "project" / "dagster.yaml").write_text(yaml.safe_dump(instance))
         where = settings.load(
             {"SCRAPE_ASSETS_PROJECT": str(folder / "project"), "SCRAPE_ASSETS_STATE": str(folder / "state")}
         )
