@@ -62,8 +62,11 @@ check: setup ## format, lint, types, layers, migrations, definitions, tests
 	  SCRAPE_ASSETS_PROJECT="$(CURDIR)/$(VENV)/checked" $(BIN)/dg check defs
 	$(BIN)/python -m pytest -m "not slow" $(QUICK)
 
-check-all: check ## check, and the slow suites: kills, Dagster, browser, wheel
+check-all: check ## check, and the slow suites: kills, Dagster, wheel, drills in full size, breaks that tests must notice
 	$(BIN)/python -m pytest -m "slow or ui"
+	$(BIN)/scrape-assets drill --times 20 --seed 1
+	$(BIN)/scrape-assets drill --random 200 --seed 1
+	$(BIN)/python tests/mutations.py
 
 fix: setup ## format and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
