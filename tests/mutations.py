@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -186,12 +187,12 @@ MUTATIONS = (
         "sql/queries/30_control.sql",
         "and (p.closing_at is not null\n",
         "and (false\n",
-        (f"{TESTS}test_control.py",),
+        (f"{TESTS}test_control.py::test_a_partition_past_its_deadline_is_closed_by_any_worker",),
     ),
 )
 
 
-def broken_copy(mutation: Mutation, folder: Path) -> str | None:
+def broken_copy(mutation: Mutation | None, folder: Path) -> str | None:
     """The copy holds the break; what is wrong when it cannot be made any more."""
     for name in COPIED:
         source = ROOT / name
@@ -199,6 +200,8 @@ def broken_copy(mutation: Mutation, folder: Path) -> str | None:
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, folder / name)
+    if mutation is None:
+        return None
     file = folder / mutation.file
     text = file.read_text()
     if mutation.old not in text:
@@ -207,16 +210,16 @@ def broken_copy(mutation: Mutation, folder: Path) -> str | None:
     return None
 
 
-def noticed(mutation: Mutation) -> tuple[bool, str]:
-    """Whether a test fails by the break, and which."""
+def tried(mutation: Mutation | None, tests: Sequence[str]) -> tuple[int, str]:
+    """How pytest ends over these tests with the break, or without any; and the first test that failed, or its last line."""
     with tempfile.TemporaryDirectory(prefix="scrape-assets-mutation-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         if problem := broken_copy(mutation, folder):
-            return False, problem
+            return -1, problem
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         ended = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *mutation.tests],
+            [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -224,10 +227,10 @@ def noticed(mutation: Mutation) -> tuple[bool, str]:
             check=False,
         )
     failed = [line for line in ended.stdout.splitlines() if line.startswith("FAILED")]
-    if ended.returncode == 1 and failed:
-        return True, failed[0].removeprefix("FAILED ").partition(" - ")[0]
+    if failed:
+        return ended.returncode, failed[0].removeprefix("FAILED ").partition(" - ")[0]
     last = (ended.stdout.strip().splitlines() or [ended.stderr.strip()[-200:]])[-1]
-    return False, f"pytest ended with {ended.returncode}: {last}"
+    return ended.returncode, f"pytest ended with {ended.returncode}: {last}"
 
 
 def main() -> int:
@@ -240,10 +243,15 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{m.name}: {m.file}" for m in chosen))
         return 0
+    code, what = tried(None, sorted({test for mutation in chosen for test in mutation.tests}))
+    if code:
+        print(f"the tests fail without any break, so that they show nothing: {what}")
+        return 1
     unnoticed = 0
     for mutation in chosen:
         began = time.monotonic()
-        found, what = noticed(mutation)
+        code, what = tried(mutation, mutation.tests)
+        found = code == 1
         unnoticed += not found
         print(
             f"{'noticed ' if found else 'UNNOTICED'}  {mutation.name}: {what} ({time.monotonic() - began:.0f} s)",

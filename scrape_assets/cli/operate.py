@@ -27,7 +27,7 @@ from scrape_assets.cli.output import (
 from scrape_assets.cli.work import Processes, collect, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
-from scrape_assets.flow import accept, deliver, publish, run, status
+from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.settings import Settings, Store
 from scrape_assets.store import postgres, runs
@@ -119,6 +119,7 @@ def run_window(
     names = [p.retailer for p in planned if not p.problem]
     work = run.assignments(pool, dataset, window, names, frozen=frozen)
     tally = collect(pool, machine_of(settings, processes), work, quiet=quiet)
+    control.tidy(pool)
     verdicts = [accept.accept_retailer(pool, dataset, run_id, name) for name in names]
     verdict = accept.accept_dataset(pool, run_id)
     published, rejected = None, None
@@ -215,6 +216,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
             raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
         with postgres.transaction(pool) as tx:
             scope = runs.partitions(tx, run_id)
+        control.tidy(pool)
         verdicts = [
             accept.accept_retailer(pool, declaration, run_id, name)
             for name in sorted(set(scope) & set(declaration.retailers))

@@ -40,7 +40,7 @@ def drill_command(
             embedded.check_durable(connection)
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     began = time.monotonic()
-    pages = max(drill.PAGES, 100 * at_random if at_random else 0, 10 * times)
+    pages = max(drill.PAGES, 100 * at_random if at_random else 0, 80 * times)
     with drill.ground(settings.database_url, pages, (lambda _: None) if json else say) as ground:
         if at_random:
             outcomes = [drill.drill_at_random(ground, at_random, seed, postgres_kills=at_random // 20)]

@@ -16,7 +16,7 @@ import typer
 from scrape_assets.cli.output import Json, declared, emit, opened, progress, run_of, say
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import run
+from scrape_assets.flow import control, run
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.commit import Item
@@ -54,6 +54,7 @@ def worker_command(
             elif not wait:
                 break
             else:
+                control.tidy(pool)  # paused and waiting partitions have deadlines too
                 time.sleep(1)
     if json:
         emit(

@@ -12,7 +12,7 @@ import dagster as dg
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata, names
 from scrape_assets.defs.resources import StoreResource
-from scrape_assets.flow import deliver, publish
+from scrape_assets.flow import control, deliver, publish
 from scrape_assets.rules import windows
 
 UNFINISHED = [
@@ -73,6 +73,7 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
     )
     def look(context: dg.SensorEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
         with store.open() as (_, pool):
+            control.tidy(pool)  # deadlines hold, and leases of dead workers run out, while no worker is there
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         for window in due:
             if _may_release(context.instance, job.name, window):

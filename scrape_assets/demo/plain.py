@@ -10,7 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
+
+from scrape_assets.rules.keys import plain
 
 
 def truth(pages: int) -> list[dict[str, Any]]:
@@ -20,7 +23,7 @@ def truth(pages: int) -> list[dict[str, Any]]:
             "retailer": "site",
             "entity": f"SKU-{number:06d}",
             "name": f"Product {number}",
-            "price": f"{number % 90 + 10}.{number % 100:02d}",
+            "price": plain(Decimal(f"{number % 90 + 10}.{number % 100:02d}")),
             "currency": "EUR",
             "availability": "in_stock",
         }

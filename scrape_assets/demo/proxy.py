@@ -25,6 +25,7 @@ class Proxy:
         self.cut: str | None = None
         self.left = 0
         self.times = 0
+        self._spared = True
         self._lock = threading.Lock()
 
     def serve(self) -> None:
@@ -45,6 +46,10 @@ class Proxy:
         """What happens to this COMMIT; the firing is counted."""
         with self._lock:
             if self.cut is None or self.left == 0:
+                return None
+            # Every second one: what was cut is sent again, and a worker that never succeeds gives up.
+            self._spared = not self._spared
+            if self._spared:
                 return None
             self.left -= 1
             self.times += 1

@@ -178,7 +178,7 @@ class Committer:
                     # An earlier COMMIT may have been done although its answer was lost: the attempts tell. They are
                     # asked last, when the fence has waited for whatever of it was still under way.
                     known = passed | store.closed(tx, results) if repeated else passed
-                    failpoints.reach("K9", tx.close, first=lambda: postgres.send_commit(tx))
+                    failpoints.reach("K9", lambda: postgres.lose(tx), first=lambda: postgres.send_commit(tx))
                     return known
             except StoreUnreachable:
                 if time.monotonic() > give_up:

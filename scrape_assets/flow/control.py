@@ -47,9 +47,7 @@ def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str]
     quarantined = dict.fromkeys(names, 0)
     said = False
     while True:
-        with postgres.transaction(pool) as tx:
-            lease.reap(tx, "")
-        for row in step(pool):
+        for row in tidy(pool):
             if row.run_id == run_id and row.retailer in quarantined:
                 quarantined[row.retailer] += 1
         with postgres.transaction(pool) as tx:
@@ -60,6 +58,13 @@ def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str]
             say(f"{left} pages are under way; they end, or their leases run out")
             said = True
         time.sleep(STEP_SECONDS)
+
+
+def tidy(pool: Pool) -> list[control.Unclaimable]:
+    """What a living worker does every second, done once where there may be none: the reaper, then the closing step."""
+    with postgres.transaction(pool) as tx:
+        lease.reap(tx, "")
+    return step(pool)
 
 
 def step(pool: Pool) -> list[control.Unclaimable]:
@@ -73,7 +78,7 @@ def step(pool: Pool) -> list[control.Unclaimable]:
 def stop_if_refused(pool: Pool, run_id: str, retailer: str) -> str | None:
     """The retailer is stopped when its newest attempts say that it refuses us; returns why."""
     with postgres.transaction(pool) as tx:
-        newest = control.recent_failures(tx, run_id, retailer, sorted(refusals.REFUSALS), refusals.OF_THE_LAST)
+        newest = control.recent_failures(tx, run_id, retailer, refusals.OF_THE_LAST)
         why = refusals.stops(newest)
         if why and control.pause(tx, run_id, retailer, f"stopped: {why}", stopped=True):
             return why

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from scrape_assets import failpoints
 from scrape_assets.demo import plain, proxy
@@ -31,12 +32,13 @@ from scrape_assets.store.postgres import Pool
 
 PAGES = 40
 CONCURRENCY = 4
+SLOW_SECONDS = 0.4
 PATIENCE_SECONDS = 600.0
 """A process that has not come to its end, or to its failpoint, by then is stuck."""
 
 DECLARATION = """\
 dataset: drill
-window: {every: day, at: "00:00", timezone: UTC, start: START}
+window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
 retry: {attempts: 100, base: 0.1s, cap: 0.5s}
 lease: {for: 2s, task_deadline: 10m}
@@ -67,7 +69,10 @@ WORKER_WINDOWS = ("K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9", "K10")
 
 @dataclass(slots=True)
 class Outcome:
-    """What one window cost. Figures are over all its firings; `seconds_lost` is the longest of them."""
+    """What one window cost. Figures are over all its firings.
+
+    `seconds_lost` is the longest time from a death until all that was in flight could be claimed again.
+    """
 
     window: str
     what: str
@@ -80,7 +85,8 @@ class Outcome:
     seconds_lost: float = 0.0
     wrong: list[str] = field(default_factory=list)
     skipped: str = ""
-    deaths: list[datetime] = field(default_factory=list)
+    flights: dict[datetime, set[UUID]] = field(default_factory=dict)
+    """What was in flight at each death, by the database's time of it."""
 
     @property
     def ok(self) -> bool:
@@ -90,7 +96,7 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         record = {**asdict(self), "seconds_lost": round(self.seconds_lost, 2), "ok": self.ok}
-        del record["deaths"]
+        del record["flights"]
         return record
 
 
@@ -144,10 +150,8 @@ def drill_at_random(ground: Ground, count: int, seed: int, *, postgres_kills: in
     outcome = Outcome("random", f"{count} kills in windows that seed {seed} decides")
     between = set(random.Random(seed).sample(range(count), min(postgres_kills, count))) if ground.state else set()
     for number, failpoint in enumerate(kills(count, seed=seed)):
-        if number in between and ground.state:
-            _kill_postgres(ground.state)
-            outcome.fired += 1
-            embedded.ensure(ground.state)
+        if number in between:
+            _kill_postgres_under(ground, ground.job(1), outcome, to_the_end=False)
         _hurt(ground, ground.job(1, failpoint=failpoint), outcome)
         ground.say(f"kill {number + 1} of {count}: {failpoint}")
     _finish(ground, ground.job(1), outcome)
@@ -160,9 +164,10 @@ def _one(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
         return
     ground.site.requests.clear()
     # Some things happen only while a page is under way.
-    ground.site.delay_seconds = 0.4 if outcome.window in ("K11", "stopped", "terminated", "postgres") else 0.0
+    slow = outcome.window in ("K11", "stopped", "terminated", "postgres")
+    ground.site.delay_seconds = SLOW_SECONDS if slow else 0.0
     _SCENARIOS.get(outcome.window, _killed)(ground, number, outcome, times)
-    if outcome.window != "K22":
+    if outcome.window not in ("K22", "stopped"):
         _finish(ground, ground.job(number), outcome)
 
 
@@ -221,8 +226,7 @@ def _hurt(ground: Ground, job: Job, outcome: Outcome, *, by: int = -signal.SIGKI
 def _after_a_death(ground: Ground, job: Job, outcome: Outcome) -> None:
     """Notes what was in flight, and how long it takes until the run goes on."""
     with _pool(ground) as pool, postgres.transaction(pool) as tx:
-        outcome.in_flight += len(store.in_flight(tx, job.run_id))
-        outcome.deaths.append(store.clock(tx))
+        outcome.flights[store.clock(tx)] = {lease.attempt_id for lease in store.in_flight(tx, job.run_id)}
 
 
 def _fired(job: Job) -> bool:
@@ -243,12 +247,13 @@ def _finish(ground: Ground, job: Job, outcome: Outcome) -> None:
     with _pool(ground) as pool:
         with postgres.transaction(pool) as tx:
             version = publication.last_version(tx, job.run_id)
-            for since in outcome.deaths:
-                seconds = store.progress_after(tx, job.run_id, since)
-                if seconds is None:
-                    outcome.wrong.append("nothing happened after a kill")
-                else:
-                    outcome.seconds_lost = max(outcome.seconds_lost, seconds)
+            for since, attempts in outcome.flights.items():
+                over = store.given_up(tx, sorted(attempts))
+                if over.ended < len(attempts):
+                    outcome.wrong.append(f"{len(attempts) - over.ended} pages of a dead worker are still its own")
+                elif attempts:
+                    outcome.seconds_lost = max(outcome.seconds_lost, (over.last_at - since).total_seconds())
+            outcome.in_flight += len(set().union(*outcome.flights.values()))
             assert job.acknowledged is not None
             told = job.acknowledged.read_text().split() if job.acknowledged.exists() else []
             # A last line without its end was being written by a process that died.
@@ -258,7 +263,7 @@ def _finish(ground: Ground, job: Job, outcome: Outcome) -> None:
         outcome.duplicated += compared["duplicates"]
         if compared["wrong_values"] or compared["invented"]:
             outcome.wrong.append(f"{compared['wrong_values']}, {compared['invented']} invented")
-        outcome.refetched = sum(ground.site.requests.values()) - len(ground.site.requests)
+        outcome.refetched += sum(ground.site.requests.values()) - len(ground.site.requests)
         if outcome.refetched > outcome.in_flight:
             outcome.wrong.append(f"{outcome.refetched} pages were fetched again, {outcome.in_flight} were in flight")
         outcome.wrong += [f"{v.name}: {', '.join(v.keys[:3])}" for v in verify.verify(pool).violations]
@@ -278,9 +283,11 @@ def _until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def _has_leases(ground: Ground, job: Job) -> bool:
+def _leases_of(ground: Ground, job: Job, process: BaseProcess) -> set[UUID]:
+    """What this very process holds now; the leases of dead ones are not its own."""
     with _pool(ground) as pool, postgres.transaction(pool) as tx:
-        return bool(store.in_flight(tx, job.run_id))
+        found = store.in_flight(tx, job.run_id)
+    return {lease.attempt_id for lease in found if lease.lease_owner == drilled.worker_id(process.pid or 0)}
 
 
 def _migration(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
@@ -318,62 +325,94 @@ def _kill_postgres(state: Path) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _postgres_dies(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
-    """Postgres is killed under a working process, and started again."""
+def _kill_postgres_under(ground: Ground, job: Job, outcome: Outcome, *, to_the_end: bool) -> None:
+    """Postgres is killed under a process that has pages in flight, and started again; the process lives through it."""
     state = ground.state
     assert state is not None
-    for _ in range(times):
-        job = ground.job(number)
-        process = _start(drilled.work, job)
-        _until(lambda: process.exitcode is not None or _has_leases(ground, job), "a worker with leases")  # noqa: B023
+    process = _start(drilled.work, job)
+    try:
+        _until(lambda: process.exitcode is not None or bool(_leases_of(ground, job, process)), "a worker with leases")
+        if process.exitcode is not None:
+            outcome.wrong.append("the run was over before Postgres could be killed")
+            return
         before = embedded.status(state).pid
         _kill_postgres(state)
-        time.sleep(0.2)
         outcome.fired += int(embedded.ensure(state).pid != before)
+        _after_a_death(ground, job, outcome)
+        if to_the_end:
+            if code := _end_of(process):
+                outcome.wrong.append(f"the worker did not live through it: exit code {code}")
+            return
+        done = _committed(ground, job)
+        _until(lambda: process.exitcode is not None or _committed(ground, job) > done, "a commit after the restart")
+    finally:
         process.kill()
         process.join()
-        _after_a_death(ground, job, outcome)
+    _after_a_death(ground, job, outcome)
+
+
+def _committed(ground: Ground, job: Job) -> int:
+    with _pool(ground) as pool, postgres.transaction(pool) as tx:
+        return store.committed(tx, job.run_id)
+
+
+def _postgres_dies(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
+    for turn in range(times):
+        _kill_postgres_under(ground, ground.job(number), outcome, to_the_end=turn == times - 1)
 
 
 def _stopped(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
-    for _ in range(times):
-        _stop_one(ground, ground.job(number), outcome)
+    """Each time in a window of its own, since two workers bring it to its end."""
+    for turn in range(times):
+        ground.site.requests.clear()
+        outcome.flights.clear()
+        job = ground.job(number + turn * len(windows()))
+        ground.site.delay_seconds = SLOW_SECONDS
+        _stop_one(ground, job, outcome)
+        _finish(ground, job, outcome)
 
 
 def _stop_one(ground: Ground, job: Job, outcome: Outcome) -> None:
     """A process stands still until its leases are somebody else's; what it then brings is fenced off."""
     process = _start(drilled.work, job)
-    _until(lambda: process.exitcode is not None or _has_leases(ground, job), "a worker with leases")
-    if process.exitcode is not None:
-        return
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    with _pool(ground) as pool, postgres.transaction(pool) as tx:
-        mine = {lease.attempt_id for lease in store.in_flight(tx, job.run_id)}
-    other = _start(drilled.work, job)
-
-    def taken() -> bool:
+    other: BaseProcess | None = None
+    try:
+        _until(lambda: process.exitcode is not None or bool(_leases_of(ground, job, process)), "a worker with leases")
+        if process.exitcode is not None or process.pid is None:
+            outcome.wrong.append("the run was over before its worker could be stopped")
+            return
+        os.kill(process.pid, signal.SIGSTOP)
+        mine = _leases_of(ground, job, process)
+        _after_a_death(ground, job, outcome)
+        other = _start(drilled.work, job)
+        _until(lambda: not _leases_of(ground, job, process), "the reaper")
+        os.kill(process.pid, signal.SIGCONT)
+        outcome.fired += int(bool(mine))
+        for one in (process, other):
+            if code := _end_of(one):
+                outcome.wrong.append(f"a worker did not end well: exit code {code}")
         with _pool(ground) as pool, postgres.transaction(pool) as tx:
-            return not mine & {lease.attempt_id for lease in store.in_flight(tx, job.run_id)}
-
-    _until(taken, "the reaper")
-    os.kill(process.pid, signal.SIGCONT)
-    outcome.fired += int(bool(mine))
-    outcome.in_flight += len(mine)
-    for one in (process, other):
-        if code := _end_of(one):
-            outcome.wrong.append(f"a worker did not end well: exit code {code}")
+            if late := store.given_up(tx, sorted(mine)).committed:
+                outcome.wrong.append(f"{late} results passed the fence although their leases were another's")
+    finally:
+        # One that stands still would never be joined.
+        for left in (process, other):
+            if left is not None:
+                left.kill()
+                left.join()
 
 
 def _terminated(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
     for _ in range(times):
         _terminate_one(ground, ground.job(number), outcome)
+    with _pool(ground) as pool, postgres.transaction(pool) as tx:
+        outcome.in_flight += store.released(tx, ground.job(number).run_id)
 
 
 def _terminate_one(ground: Ground, job: Job, outcome: Outcome) -> None:
     """A process that is told to stop gives back what it has, at once and for nothing."""
     process = _start(drilled.work, job)
-    _until(lambda: process.exitcode is not None or _has_leases(ground, job), "a worker with leases")
+    _until(lambda: process.exitcode is not None or bool(_leases_of(ground, job, process)), "a worker with leases")
     began = time.monotonic()
     process.terminate()
     code = _end_of(process)
@@ -383,7 +422,6 @@ def _terminate_one(ground: Ground, job: Job, outcome: Outcome) -> None:
     if left:
         outcome.wrong.append(f"{left} leases were not given back")
     outcome.fired += int(code == 1)
-    outcome.in_flight += CONCURRENCY
 
 
 _SCENARIOS: dict[str, Callable[[Ground, int, Outcome, int], None]] = {
@@ -424,8 +462,7 @@ def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> 
 def _declare(project: Path, site: str, pages: int) -> None:
     home = project / "datasets" / drilled.DATASET
     (home / "retailers").mkdir(parents=True)
-    start = datetime.now(UTC).date() - timedelta(days=400)
-    (home / "dataset.yaml").write_text(DECLARATION.replace("START", start.isoformat()))
+    (home / "dataset.yaml").write_text(DECLARATION)
     (home / "retailers" / "site.yaml").write_text(
         RETAILER.replace("SITE", site).replace("CONCURRENCY", str(CONCURRENCY))
     )

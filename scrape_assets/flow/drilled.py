@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Self
 from scrape_assets import failpoints
 from scrape_assets.datasets import load, schemas
 from scrape_assets.errors import ScrapeAssetsError
-from scrape_assets.flow import accept, conclude, deliver, plan, publish, run
+from scrape_assets.flow import accept, deliver, plan, publish, run
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
@@ -28,7 +29,7 @@ from scrape_assets.store import postgres
 DATASET = "drill"
 CLOCK_AHEAD = timedelta(hours=2)
 
-__all__ = ["DATASET", "Job", "migrate", "work"]
+__all__ = ["DATASET", "Job", "migrate", "work", "worker_id"]
 
 # Imported here, in the process that is forked, and not in each of its children.
 _ = validate, schemas
@@ -56,8 +57,7 @@ def work(job: Job) -> None:
     """The window is planned, collected, judged, published and delivered, unless the process dies on the way."""
     failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
     if job.clock_is_ahead:
-        # All that the worker asks its own clock for; leases and due times are the database's.
-        conclude.datetime = _Ahead  # type: ignore[attr-defined]
+        _put_the_clock_ahead()
     try:
         _work(job)
     except (ScrapeAssetsError, failpoints.Reached) as error:
@@ -68,6 +68,20 @@ class _Ahead(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Self:
         return super().now(tz) + CLOCK_AHEAD
+
+
+def _put_the_clock_ahead() -> None:
+    """Whatever of ours asks this process for the time is told a wrong one; leases and due times are the database's."""
+    really = time.time
+    time.time = lambda: really() + CLOCK_AHEAD.total_seconds()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("scrape_assets.") and getattr(module, "datetime", None) is datetime:
+            module.datetime = _Ahead  # type: ignore[attr-defined]
+
+
+def worker_id(pid: int) -> str:
+    """The name under which a drilled process of that id holds its leases."""
+    return f"drill-{pid}"
 
 
 def _work(job: Job) -> None:
@@ -83,7 +97,7 @@ def _work(job: Job) -> None:
 
     with postgres.open_pool(job.url) as pool:
         plan.plan(pool, dataset, job.window, now=datetime.now(UTC))
-        machine = Machine(job.project / "artifacts", f"drill-{os.getpid()}", {})
+        machine = Machine(job.project / "artifacts", worker_id(os.getpid()), {})
         assignments = run.assignments(pool, dataset, job.window, sorted(dataset.retailers))
         asyncio.run(run.collect_partitions(pool, machine, assignments, on_worker=on_worker, on_progress=on_progress))
         for name in sorted(dataset.retailers):

@@ -127,13 +127,13 @@ class Leases:
     def _heartbeat(self, mine: Sequence[Lease], lease_seconds: float) -> set[UUID]:
         with postgres.transaction(self._pool) as tx:
             kept = lease.heartbeat(tx, mine, lease_seconds)
-            failpoints.reach("K11", tx.close)
+            failpoints.reach("K11", lambda: postgres.lose(tx))
             return kept
 
     def _reap(self, origins: Sequence[str], mine: Sequence[Lease]) -> set[str]:
         with postgres.transaction(self._pool) as tx:
             if lease.reap(tx, self._worker_id, mine):
-                failpoints.reach("K12", tx.close)
+                failpoints.reach("K12", lambda: postgres.lose(tx))
         control.step(self._pool)
         with postgres.transaction(self._pool) as tx:
             return lease.paused(tx, origins)

@@ -129,16 +129,25 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
     interval = retailer.fetch.interval_seconds
     if partition.planned_at is not None:
         changed_since = frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources
+        changed = declaration.differences(partition.manifest or {}, frozen.manifest)
+        if keep_frozen and any(key.startswith("schema.") for key in changed):
+            return PlannedRetailer(
+                retailer.name,
+                partition.planned,
+                partition.rejected,
+                resumed=True,
+                problem=f"the schema changed since {run.run_id} was planned: {', '.join(changed)}. All retailers are "
+                "judged by one schema, so --frozen cannot go on with the old one; put it back to finish this run",
+            )
         if changed_since and not keep_frozen:
-            changed = declaration.differences(partition.manifest or {}, frozen.manifest) or ["pages.py"]
             return PlannedRetailer(
                 retailer.name,
                 partition.planned,
                 partition.rejected,
                 resumed=True,
                 problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
-                f"{', '.join(changed)}. Put the old values back to resume this run, or resume it with what it was "
-                f"planned with: scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
+                f"{', '.join(changed or ['pages.py'])}. Put the old values back to resume this run, or resume it with "
+                f"what it was planned with: scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
                 "The new values take effect with the next window",
             )
         runs.apply_live(

@@ -30,8 +30,7 @@ def publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
     lock that holds, whoever asks: a check in Dagster acts inside one run alone.
     """
     published = _publish(pool, dataset, run_id)
-    if published.new:
-        failpoints.reach("K16")
+    failpoints.reach("K16")
     return published
 
 
@@ -65,7 +64,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str) -> Published:
             )
         version = publication.last_version(tx, run_id) + 1
         rows = publication.publish(tx, run_id, newest.sequence, version)
-        failpoints.reach("K15", tx.close)
+        failpoints.reach("K15", lambda: postgres.lose(tx))
         event_id = uuid.uuid4()
         publication.write_event(
             tx,

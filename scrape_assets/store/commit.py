@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from scrape_assets import failpoints
-from scrape_assets.store import sql
+from scrape_assets.store import postgres, sql
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Transaction
 
@@ -87,20 +87,20 @@ def finish(
     """
     text = orjson.dumps([result.record() for result in results]).decode()
     passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
-    failpoints.reach("K7", tx.close)
+    failpoints.reach("K7", lambda: postgres.lose(tx))
     expected = sum(r.row_count or 0 for r in results if r.lease.attempt_id in passed)
     if expected:
         stored = sql.one(tx, "store_observations", results=text, collection_window=collection_window).stored
         if stored < expected:
             sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
-    if again := [r.lease for r in results if r.again and r.row_count and r.lease.attempt_id in passed]:
+    if again := [r.lease for r in results if r.again and r.row_count is not None and r.lease.attempt_id in passed]:
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
         if dropped := [row.observation_key for row in sql.many(tx, "drop_unyielded", **left)]:
             sql.execute(tx, "promote_collisions", observation_keys=dropped)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
-    failpoints.reach("K8", tx.close)
+    failpoints.reach("K8", lambda: postgres.lose(tx))
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
     for result in sorted((r for r in results if r.pause_origin_seconds), key=lambda r: r.origin):
         sql.execute(

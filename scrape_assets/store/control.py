@@ -52,7 +52,7 @@ def quarantine_unclaimable(tx: Transaction, grace_seconds: float) -> list[Unclai
     return [Unclaimable(*row) for row in sql.many(tx, "quarantine_unclaimable", grace_seconds=grace_seconds)]
 
 
-def recent_failures(tx: Transaction, run_id: str, retailer: str, refusals: list[str], at_most: int) -> list[str | None]:
+def recent_failures(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[str | None]:
     """The failure classes of its newest attempts, newest first; None where one gave rows."""
-    rows = sql.many(tx, "recent_failures", run_id=run_id, retailer=retailer, refusals=refusals, at_most=at_most)
+    rows = sql.many(tx, "recent_failures", run_id=run_id, retailer=retailer, at_most=at_most)
     return [row.failure_class for row in rows]

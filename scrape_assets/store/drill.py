@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
 
 
 def in_flight(tx: Transaction, run_id: str) -> list[Any]:
-    """The run's leases: (task_key, url, attempt_id)."""
+    """The run's leases: (task_key, url, attempt_id, lease_owner)."""
     return sql.many(tx, "drill_in_flight", run_id=run_id)
 
 
@@ -20,9 +21,19 @@ def clock(tx: Transaction) -> datetime:
     return sql.one(tx, "drill_clock").now  # type: ignore[no-any-return]
 
 
-def progress_after(tx: Transaction, run_id: str, since: datetime) -> float | None:
-    """Seconds from then to the run's next durable progress."""
-    return sql.one(tx, "drill_progress_after", run_id=run_id, since=since).seconds  # type: ignore[no-any-return]
+def given_up(tx: Transaction, attempt_ids: Sequence[UUID]) -> Any:
+    """How many of the attempts are over (`ended`), how many of those `committed`, and when the last was (`last_at`)."""
+    return sql.one(tx, "drill_given_up", attempt_ids=list(attempt_ids))
+
+
+def released(tx: Transaction, run_id: str) -> int:
+    """How many attempts of the run were given back."""
+    return int(sql.one(tx, "drill_released", run_id=run_id).released)
+
+
+def committed(tx: Transaction, run_id: str) -> int:
+    """How many tasks of the run are committed."""
+    return int(sql.one(tx, "drill_committed", run_id=run_id).committed)
 
 
 def acknowledged_missing(tx: Transaction, attempt_ids: Sequence[str]) -> int:

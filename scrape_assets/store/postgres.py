@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -43,6 +43,10 @@ def is_url(text: str) -> bool:
     return True
 
 
+IDLE_SECONDS = 45
+"""A process that stands still inside a transaction loses it after this; those that wait for its locks wait longer."""
+
+
 def connect(url: str, *, autocommit: bool = False) -> Transaction:
     """An open connection with named-tuple rows; StoreUnreachable, with the reason, when there is none to be had."""
     try:
@@ -62,11 +66,17 @@ def open_pool(url: str, *, size: int = 4) -> Iterator[Pool]:
         min_size=1,
         max_size=size,
         kwargs={"row_factory": namedtuple_row, "application_name": "scrape_assets"},
+        configure=_end_transactions_that_stand_still,
         check=ConnectionPool.check_connection,
         timeout=30,
         open=True,
     ) as pool:
         yield pool
+
+
+def _end_transactions_that_stand_still(connection: Transaction) -> None:
+    connection.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'".encode())
+    connection.commit()
 
 
 @contextmanager
@@ -85,6 +95,12 @@ def transaction(pool: Pool) -> Iterator[Transaction]:
         raise StoreUnreachable(f"no connection to Postgres within 30 s: {error}") from error
 
 
+def lose(tx: Transaction) -> NoReturn:
+    """The connection is gone, as if the network had cut it."""
+    tx.close()
+    raise StoreUnreachable("the connection was cut on purpose")
+
+
 def send_commit(tx: Transaction) -> None:
     """COMMIT is on its way, and nobody reads the answer: what the server makes of it is not known here."""
     tx.pgconn.send_query(b"commit")
@@ -97,7 +113,8 @@ def translated(error: psycopg.Error) -> Exception:
     state = (error.sqlstate or "")[:2]
     if state in ("22", "23", "54") or (not state and isinstance(error, psycopg.DataError)):
         return DataRefused(_first_line(error))
-    if state in ("08", "40", "53", "55", "57", "58") or not state:
+    # 25P03: this process stood still inside a transaction, and the server ended it.
+    if state in ("08", "25", "40", "53", "55", "57", "58") or not state:
         return StoreUnreachable(f"Postgres: {_first_line(error)}")
     return error
 

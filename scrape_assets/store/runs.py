@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from scrape_assets import failpoints
-from scrape_assets.store import control, sql
+from scrape_assets.store import control, postgres, sql
 from scrape_assets.store.postgres import Transaction
 
 
@@ -93,7 +93,7 @@ def insert_tasks(
     with tx.cursor().copy(sql.queries()["copy_planned_lines"].text.encode()) as copy:
         for task in tasks:
             copy.write_row(task)
-    failpoints.reach("K13", tx.close)
+    failpoints.reach("K13", lambda: postgres.lose(tx))
     row = sql.one(tx, "insert_tasks", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
     return row.planned, sorted(row.origins)
 

@@ -76,14 +76,13 @@ update scrape.tasks t
 returning t.run_id, t.retailer, t.task_key;
 
 -- name: recent_failures :many
--- How the partition's newest attempts ended, newest first; since it was resumed, where it ever was. An attempt that
--- was refused and is tried once more says nothing yet.
+-- How the partition's newest attempts ended, newest first; since it was resumed, where it ever was. A first 403, which
+-- is tried once more, counts as well: all first tries come before any second, and would all be made before it stops.
 select a.outcome, a.failure_class
   from scrape.attempts a
   join scrape.run_partitions p using (run_id, retailer)
  where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.finished_at is not null
    and a.finished_at > coalesce(p.resumed_at, '-infinity')
    and a.outcome in ('committed', 'retry', 'quarantined', 'gone')
-   and not (a.outcome = 'retry' and a.failure_class = any(%(refusals)s))
  order by a.finished_at desc
  limit %(at_most)s;

@@ -14,7 +14,7 @@ with result as materialized (
         failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
         extractor_version text, collisions integer)
 ), held as materialized (
-    select t.attempt_id
+    select r.attempt_id
       from scrape.tasks t join result r using (task_key)
      where t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id
      order by t.task_key
@@ -32,8 +32,8 @@ with result as materialized (
            next_attempt_at = clock_timestamp() + make_interval(secs => r.delay_seconds),
            lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
       from result r join held using (attempt_id)
-     where t.task_key = r.task_key and t.attempt_id = r.attempt_id
-    returning t.attempt_id
+     where t.task_key = r.task_key
+    returning r.attempt_id
 ), closed as (
     update scrape.attempts a
        set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
@@ -105,16 +105,27 @@ select o.observation_key, t.task_key, t.run_id, t.retailer, t.context, o.entity_
   join scrape.observations c on c.observation_key = o.observation_key and c.source_task_key <> t.task_key
  where r.rows is not null
  order by o.observation_key
-on conflict (observation_key, source_task_key) do nothing;
+on conflict (observation_key, source_task_key) do update set
+    attempt_id = excluded.attempt_id, generation = excluded.generation, lease_token = excluded.lease_token,
+    validation_state = excluded.validation_state, observed_at = excluded.observed_at, payload = excluded.payload,
+    payload_hash = excluded.payload_hash, sources = excluded.sources, extractor_version = excluded.extractor_version,
+    recorded_at = clock_timestamp();
 
 -- name: drop_unyielded :many
 -- What these tasks gave under an earlier generation and do not give any more, won or lost.
 with lost as (
     delete from scrape.observation_collisions c
      where c.source_task_key = any(%(tasks)s::uuid[]) and c.attempt_id <> all(%(attempts)s::uuid[])
+), old as materialized (
+    select o.observation_key
+      from scrape.observations o
+     where o.source_task_key = any(%(tasks)s::uuid[]) and o.attempt_id <> all(%(attempts)s::uuid[])
+     order by o.observation_key
+       for update of o
 )
 delete from scrape.observations o
- where o.source_task_key = any(%(tasks)s::uuid[]) and o.attempt_id <> all(%(attempts)s::uuid[])
+ using old
+ where o.observation_key = old.observation_key
 returning o.observation_key;
 
 -- name: promote_collisions :none

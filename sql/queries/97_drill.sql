@@ -1,15 +1,27 @@
 -- name: drill_in_flight :many
 -- The leases of a run as they stand: what the death of its worker may have to fetch again.
-select task_key, url, attempt_id
+select task_key, url, attempt_id, lease_owner
   from scrape.tasks
  where run_id = %(run_id)s and state = 'leased';
 
--- name: drill_progress_after :one
--- Seconds from a moment to the first durable progress of the run after it; null when there was none.
-select extract(epoch from min(l.at) - %(since)s::timestamptz)::float8 as seconds
-  from scrape.state_log l
- where l.run_id = %(run_id)s and l.at > %(since)s
-   and (l.new_state in ('committed', 'candidate', 'accepted', 'published', 'delivered') or l.old_state is null);
+-- name: drill_given_up :one
+-- How many of these attempts are over, how many of them with a commit, and when the last one was.
+select count(*) filter (where outcome <> 'running') as ended,
+       count(*) filter (where outcome = 'committed') as committed,
+       max(finished_at) as last_at
+  from scrape.attempts
+ where attempt_id = any(%(attempt_ids)s::uuid[]);
+
+-- name: drill_released :one
+-- How many attempts of a run were given back.
+select count(*) as released
+  from scrape.attempts
+ where run_id = %(run_id)s and outcome = 'released';
+
+-- name: drill_committed :one
+select count(*) as committed
+  from scrape.tasks
+ where run_id = %(run_id)s and state = 'committed';
 
 -- name: drill_acknowledged :one
 -- How many of the attempts that a worker was told are durable are not.

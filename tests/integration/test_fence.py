@@ -273,3 +273,19 @@ def test_an_older_observation_never_replaces_a_newer_one(pool: Pool, planned: st
     with postgres.transaction(pool) as tx:
         assert tx.execute("select payload ->> 'price' from scrape.observation_collisions").fetchall() == [("10",)]
     assert verify.verify(pool).violations == []
+
+
+def test_a_task_whose_budget_is_spent_is_never_claimed(pool: Pool, planned: str) -> None:
+    """The claim itself refuses it, however it came to be waiting."""
+    (first,) = claim(pool, planned)
+    expire(pool)
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set max_attempts = attempt_count where task_key = %s", (first.task_key,))
+    assert {one.task_key for one in claim(pool, planned, wanted=5)} & {first.task_key} == set()
+
+
+def test_nobody_reaps_a_lease_that_runs(pool: Pool, planned: str) -> None:
+    (mine,) = claim(pool, planned)
+    with postgres.transaction(pool) as tx:
+        assert lease.reap(tx, "another worker") == 0
+    assert finish(pool, committed(mine)) == {mine.attempt_id}

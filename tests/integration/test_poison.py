@@ -26,7 +26,7 @@ import signal
 
 
 def Product(page):
-    sku = page.css("h1::text").get().split()[-1]
+    sku = page.css("h1")[0].split()[-1]
     if sku == "eats":
         hoard = [bytearray(8_000_000) for _ in range(1000)]
     if sku == "hangs":

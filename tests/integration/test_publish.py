@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ import orjson
 import psycopg
 import pytest
 
+from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected
 from scrape_assets.flow import accept, plan, publish, rehearse, run, verify
@@ -224,3 +226,35 @@ def test_the_rehearsal_counts_what_is_lost_invented_and_wrong(pool: Pool, tmp_pa
     doubled = accepted(pool, dataset, NEWER, offers() | {"c": offer("b")})
     publish.publish(pool, dataset, doubled)
     assert compared(doubled, *truth("a", "b")) == {**good, "offers": 2, "duplicates": 1}
+
+
+def test_rows_that_move_while_they_are_judged_are_judged_again(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Judging is outside the locks; what is accepted is what is there when the lock is taken."""
+    dataset = declared(tmp_path)
+    run_id = accepted(pool, dataset, NEWER, offers())
+    monkeypatch.setattr(failpoints, "PAUSE_SECONDS", 3.0)
+    fired = tmp_path / "fired"
+    failpoints.arm("K14=pause", str(fired))
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.candidates set state = 'candidate', verdict = null, decided_at = null")
+    with ThreadPoolExecutor(1) as thread:
+        judging = thread.submit(judged, pool, dataset, run_id)
+        while not fired.exists():
+            assert not judging.done()
+            time.sleep(0.01)
+        with postgres.transaction(pool) as tx:
+            tx.execute("update scrape.observations set payload_hash = md5(payload_hash)")
+        assert judging.result().state == "accepted"
+    failpoints.arm("", None)
+    assert_sound(pool)
+
+
+def test_a_version_is_made_of_what_was_accepted_or_not_at_all(pool: Pool, tmp_path: Path) -> None:
+    run_id = accepted(pool, dataset := declared(tmp_path), NEWER, offers())
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.candidates set content_hash = 'another'")
+    with pytest.raises(CandidateRejected, match="accepted with other rows than north has now"):
+        publish.publish(pool, dataset, run_id)
+    assert count(pool, "published_observations", "outbox") == {"published_observations": 0, "outbox": 0}

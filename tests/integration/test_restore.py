@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 WINDOW = "2026-03-05"
 RUN = f"prices@{WINDOW}"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
-PAGES = 60
+PAGES = 300
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -199,7 +198,7 @@ from datetime import datetime
 
 def Record(page):
     """The lab's own rules: a record has a name and a price, and is not of an earlier day."""
-    record = json.loads(page.css("pre::text").get())
+    record = json.loads(page.css("pre")[0])
     if record["observed_at"] < "2026-03-05":
         raise ValueError("an old observation")
     return {"sku": record["sku"], "name": record["name"], "price": record["price"], "currency": "EUR"}
@@ -251,8 +250,7 @@ def test_the_labs_six_submissions(pool: Pool, tmp_path: Path, shop: Site) -> Non
     }
     assert sum(shop.requests.values()) == 8
     assert [row.sku for row in records] == ["good", "retry"]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
-    assert min(gaps) > 0.1, "the declared rate was 5 a second"
+    assert starts[-1] - starts[0] >= 7 * 0.2 * 0.9, "the declared rate is five a second"
     assert verify.verify(pool).violations == []
 
 
@@ -267,22 +265,22 @@ ONE = "(select task_key from scrape.tasks order by task_key limit 1)"
 OTHER = "(select task_key from scrape.tasks order by task_key desc limit 1)"
 TUTORIAL = {
     "chunks that were never made": Fault(
-        "invariant_no_task_lost",
+        "no_task_lost",
         f"delete from scrape.observations where source_task_key = {ONE}",
         f"delete from scrape.attempts where task_key = {ONE}",
         f"delete from scrape.tasks where task_key = {ONE}",
     ),
     "a loss and a gain that cancel out": Fault(
-        "invariant_committed_rows_are_there",
+        "committed_rows_are_there",
         f"update scrape.observations set source_task_key = {OTHER} where source_task_key = {ONE}",
     ),
     "one product on two pages, stored twice": Fault(
-        "invariant_one_row_per_entity",
+        "one_row_per_entity",
         f"update scrape.observations set entity_key = (select entity_key from scrape.observations where source_task_key = {OTHER})"
         f" where source_task_key = {ONE}",
     ),
     "an attempt that was counted in memory only": Fault(
-        "invariant_one_attempt_per_token",
+        "one_attempt_per_token",
         f"delete from scrape.attempts where task_key = {ONE}",
     ),
 }
