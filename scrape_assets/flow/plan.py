@@ -147,7 +147,8 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
                 resumed=True,
                 problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
                 f"{', '.join(changed or ['pages.py'])}. Put the old values back to resume this run, or resume it with "
-                f"what it was planned with: scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
+                "what it was planned with: "
+                f"scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
                 "The new values take effect with the next window",
             )
         runs.apply_live(
