@@ -282,7 +282,7 @@ def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
             )
         assert requested(instance) == [window]
         tags = {"dagster/partition": window}
-        backfill = instance.add_run(dg.DagsterRun("__ASSET_JOB", tags=tags, status=dg.DagsterRunStatus.QUEUED))
+        backfill = instance.add_run(dg.DagsterRun("__ASSET_JOB", tags=tags, status=dg.DagsterRunStatus.STARTED))
         assert requested(instance) == [], "a backfill is about to release it"
         instance.report_run_failed(backfill)
         assert requested(instance) == [window]
