@@ -74,11 +74,13 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
         with store.open() as (_, pool):
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
-        for window in due:
-            if _may_release(context.instance, job.name, window):
-                yield dg.RunRequest(partition_key=window)
+        requested = [window for window in due if _may_release(context.instance, job.name, window)]
+        for window in requested:
+            yield dg.RunRequest(partition_key=window)
         if not due:
             yield dg.SkipReason("every window whose retailers are all accepted has its version")
+        elif not requested:
+            yield dg.SkipReason(f"being released, or its release failed a moment ago: {', '.join(due)}")
 
     return look
 

@@ -271,7 +271,9 @@ def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
         with dg.build_sensor_context(
             instance=instance, repository_def=repository, resources={"store": StoreResource()}
         ) as context:
-            return [request.partition_key for request in sensor.evaluate_tick(context).run_requests or []]
+            tick = sensor.evaluate_tick(context)
+            assert bool(tick.run_requests) != bool(tick.skip_message), "it neither asks nor says why not"
+            return [request.partition_key for request in tick.run_requests or []]
 
     with dg.DagsterInstance.ephemeral() as instance:
         assert requested(instance) == []
