@@ -75,11 +75,13 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
         with store.open() as (_, pool):
             control.tidy(pool)  # deadlines hold, and leases of dead workers run out, while no worker is there
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
-        for window in due:
-            if _may_release(context.instance, job.name, window):
-                yield dg.RunRequest(partition_key=window)
+        requested = [window for window in due if _may_release(context.instance, job.name, window)]
+        for window in requested:
+            yield dg.RunRequest(partition_key=window)
         if not due:
             yield dg.SkipReason("every window whose retailers are all accepted has its version")
+        elif not requested:
+            yield dg.SkipReason(f"being released, or its release failed a moment ago: {', '.join(due)}")
 
     return look
 

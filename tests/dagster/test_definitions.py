@@ -271,7 +271,9 @@ def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
         with dg.build_sensor_context(
             instance=instance, repository_def=repository, resources={"store": StoreResource()}
         ) as context:
-            return [request.partition_key for request in sensor.evaluate_tick(context).run_requests or []]
+            tick = sensor.evaluate_tick(context)
+            assert bool(tick.run_requests) != bool(tick.skip_message), "it neither asks nor says why not"
+            return [request.partition_key for request in tick.run_requests or []]
 
     with dg.DagsterInstance.ephemeral() as instance:
         assert requested(instance) == []
@@ -282,7 +284,7 @@ def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
             )
         assert requested(instance) == [window]
         tags = {"dagster/partition": window}
-        backfill = instance.add_run(dg.DagsterRun("__ASSET_JOB", tags=tags, status=dg.DagsterRunStatus.QUEUED))
+        backfill = instance.add_run(dg.DagsterRun("__ASSET_JOB", tags=tags, status=dg.DagsterRunStatus.STARTED))
         assert requested(instance) == [], "a backfill is about to release it"
         instance.report_run_failed(backfill)
         assert requested(instance) == [window]
