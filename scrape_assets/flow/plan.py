@@ -118,7 +118,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer) ->
                 resumed=True,
                 problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
                 f"{', '.join(changed)}. Put the old values back to resume this run; "
-                "the new ones take effect with the next window",
+                "the new ones take effect with the next window, or at once in another one (--window)",
             )
         runs.apply_live(
             tx,
