@@ -8,24 +8,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, declared, emit, out, say, table
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
-from scrape_assets.datasets.units import name_problem
+from scrape_assets.datasets.units import name_problem, site_problem
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import check, plan, trial
 
 DATASET_YAML = """\
-# What to collect and when it counts as good. Every key has a cautious default: `scrape-assets check` shows them all.
+# What to collect and when it counts as good. Other keys have cautious defaults: `scrape-assets check --json`.
 dataset: {dataset}
 owner: ""                        # who is asked when something is rejected
 contact: ""                      # an address for site owners; goes into the user agent
 window: {{every: day, at: "06:00", timezone: UTC, start: {start}}}
 schema: product_offer
 accept: {{coverage: 0.995, required: [name, price, currency]}}
-publish: {{to: {{lake: {{files: {{path: published, format: parquet}}}}}}}}
+publish: {{to: {{lake: {{files: {{path: published, format: csv}}}}}}}}
 defaults: {{fetch: {{rate: 5/s, concurrency: 8}}}}
 """
 
@@ -66,6 +67,8 @@ def init(
     for option, given in (("--dataset", dataset), ("--retailer", retailer)):
         if said := name_problem(given):
             raise DeclarationError(f"{option}: {said}")
+    if said := site_problem(site):
+        raise DeclarationError(f"--site: {said}")
     home = folder / "datasets" / dataset
     start = datetime.now(UTC).date() - timedelta(days=7)
     site = site.rstrip("/")
@@ -126,49 +129,35 @@ def _show(one: dict[str, Any]) -> None:
         highlight=False,
     )
     out.print(f"  schema {one['schema']}, user agent {one['user_agent']}", highlight=False, markup=False)
-    out.print(f"  retry {one['retry']}  lease {one['lease']}", highlight=False, markup=False)
     for name, target in one["publish"]["to"].items():
-        out.print(f"  delivered to {name}: {target}", highlight=False, markup=False)
-    table(
-        "",
-        (
-            "retailer",
-            "site",
-            "tasks",
-            "refused",
-            "at the declared rate",
-            "extraction",
-            "key",
-            "coverage",
-            "required",
-            "extractor",
-        ),
-        [
-            (
-                r["retailer"],
-                r["site"],
-                r["tasks"],
-                r["rejected"],
-                f"{r['fetch']['rate']}: {_duration(r['seconds_at_declared_rate'])}",
-                r["extraction"],
-                ", ".join(r["key"]),
-                f"{r['accept']['coverage']:.1%}",
-                ", ".join(r["accept"]["required"]),
-                r["extractor_version"],
-            )
-            for r in one["retailers"]
-        ],
-    )
+        ((kind, its),) = [(kind, its) for kind, its in target.items() if its]
+        out.print(f"  delivered to {name}: {kind}, {_listed(its)}", highlight=False, markup=False)
     for r in one["retailers"]:
+        refused = f", {r['rejected']} inventory lines refused" if r["rejected"] else ""
+        required = ", ".join(r["accept"]["required"]) or "any fields"
+        facts = {
+            "tasks": f"{r['tasks']}{refused}",
+            "rate": f"{r['fetch']['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
+            "extraction": f"{r['extraction']}, version {r['extractor_version']}",
+            "key": ", ".join(r["key"]),
+            "accepted": f"coverage {r['accept']['coverage']:.1%}, with {required}",
+        }
+        out.print(f"\n  [bold]{r['retailer']}[/]  {escape(r['site'])}", highlight=False)
+        for name, fact in facts.items():
+            out.print(f"    {name:<11} {fact}", highlight=False, markup=False)
         for line in r["rejected_lines"]:
             out.print(
                 f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
             )
 
 
+def _listed(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
 def _duration(seconds: float | None) -> str:
     if seconds is None:
-        return "as fast as it goes"
+        return "as long as the site needs"
     return str(timedelta(seconds=round(seconds)))
 
 
@@ -190,7 +179,7 @@ def try_command(
         say(f"{tried['http_status'] or ''} {tried['final_url'] or url}".strip())
         say(
             f"page state: {tried['page_state'] or 'no page'}"
-            + (f", {tried['failure_class']}" if tried["failure_class"] else "")
+            + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
         )
         if tried["reason"]:
             say(str(tried["reason"]))

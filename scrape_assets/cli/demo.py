@@ -21,7 +21,7 @@ from scrape_assets.cli.output import Json, emit, out, say, table
 from scrape_assets.datasets import load
 from scrape_assets.demo.project import write_project
 from scrape_assets.demo.running import RunningShop, running_shop
-from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import plan, rehearse, status
 from scrape_assets.rules import keys, windows
 from scrape_assets.settings import DEMO_FOLDER, Settings
@@ -45,13 +45,17 @@ def demo(
     serve: Annotated[
         bool, typer.Option("--serve", help="only serve the shop, to declare a retailer of your own against it")
     ] = False,
-    port: Annotated[int, typer.Option("--port", help="with --serve: the first of the shop's ports")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65532, help="with --serve: the first of the shop's four ports")
+    ] = 0,
     json: Json = False,
 ) -> None:
     """Collect a small shop on this machine, kill the worker at two thirds, resume, publish, compare with the shop."""
     if serve:
         _serve(port, json=json)
         return
+    if port:
+        raise DeclarationError("--port goes with --serve")
     # The database of an earlier demo is none of this one's, and may be gone.
     settings = replace(environment.load(working_directory=Path.cwd()), database=None)
     with environment.open_store(settings), running_shop() as shop:
@@ -70,6 +74,7 @@ def demo(
         emit(result)
     else:
         _tell(result)
+        _say_next(mine)
     if result["lost"] or result["duplicates"] or result["tasks"]["open"] or result["wrong_values"]:
         raise ScrapeAssetsError("the published rows are not what the shop holds; `scrape-assets verify` looks further")
 
@@ -233,5 +238,20 @@ def _tell(result: dict[str, Any]) -> None:
     )
     for d in result["deliveries"]:
         say(f"delivered to {d['destination']}: {d['manifest']}")
-    say("next: scrape-assets dev      this run in the Dagster UI")
-    say("      scrape-assets status shop, failed shop, verify")
+
+
+def _say_next(mine: Settings) -> None:
+    """Commands that can be copied: they name the demo where a project of the user's would be taken instead."""
+    seen = environment.load()
+    named = ""
+    if (seen.project, seen.database) != (mine.project, mine.database):
+        named = f"SCRAPE_ASSETS_PROJECT={mine.project} SCRAPE_ASSETS_STATE={mine.state} "
+        named += f"SCRAPE_ASSETS_DATABASE={mine.database} "
+    say("next:")
+    for command, what in (
+        ("dev", "this run in the Dagster UI"),
+        (f"status {DATASET}", "where it stands"),
+        (f"failed {DATASET}", "what was not obtained, and why"),
+        ("verify", "whether every invariant holds"),
+    ):
+        say(f"  {named}scrape-assets {command:<12} {what}")

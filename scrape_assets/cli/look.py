@@ -59,23 +59,27 @@ def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
     )
 
 
+def _standing(pool: Pool, dataset: str, window: str) -> dict[str, Any]:
+    """Where the window stands; DeclarationError when it was never planned."""
+    run_id = run_of(dataset, window)
+    if (shown := status.run_status(pool, run_id)) is None:
+        raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
+    return shown
+
+
 def status_command(
     dataset: DatasetName,
     window: Annotated[str | None, typer.Option("--window", help="one window in detail")] = None,
     json: Json = False,
 ) -> None:
     """Show where a window stands, or all recent windows."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
         if window is None:
             _show_windows(pool, dataset, json=json)
             return
         key = window_key(declaration, window)
-        shown = status.run_status(pool, run_of(dataset, key))
-        if shown is None:
-            raise DeclarationError(
-                f"{run_of(dataset, key)} was never planned; scrape-assets run {dataset} --window {key}"
-            )
+        shown = _standing(pool, dataset, key)
         with postgres.transaction(pool) as tx:
             rejected = {
                 r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
@@ -129,21 +133,25 @@ def failed_command(
     json: Json = False,
 ) -> None:
     """List what ended quarantined or gone: page, class and reason."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         key = window_key(declared(settings, dataset), window)
+        known = sorted(r["retailer"] for r in _standing(pool, dataset, key)["retailers"])
+        if retailer is not None and retailer not in known:
+            raise DeclarationError(f"{run_of(dataset, key)} has no retailer {retailer}; it has {', '.join(known)}")
         with postgres.transaction(pool) as tx:
             rows = observe.failed_tasks(tx, run_of(dataset, key), retailer, failure_class)
     if json:
         emit({"run_id": run_of(dataset, key), "failed": [row._asdict() for row in rows]})
         return
-    table(
-        f"{run_of(dataset, key)}: {len(rows)} not obtained",
-        ("retailer", "state", "class", "tries", "status", "page", "url", "reason"),
-        [
-            (r.retailer, r.state, r.last_failure_class, r.attempt_count, r.http_status, r.page_state, r.url, r.reason)
-            for r in rows
-        ],
-    )
+    out.print(f"[bold]{run_of(dataset, key)}: {len(rows)} not obtained[/]", highlight=False)
+    # Not a table: an address that is folded cannot be copied.
+    for r in rows:
+        seen = ", ".join(str(fact) for fact in (r.http_status, r.page_state) if fact)
+        tries = f"{r.attempt_count} tries" if r.attempt_count != 1 else "1 try"
+        facts = f"{r.retailer}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
+        for line in (facts, f"  {r.url}", f"  {r.reason}" if r.reason else ""):
+            if line:
+                out.print(line, highlight=False, markup=False)
 
 
 def say_retailers(summary: dict[str, Any]) -> None:

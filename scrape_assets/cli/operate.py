@@ -54,7 +54,7 @@ def run_command(
     json: Json = False,
 ) -> None:
     """Collect, judge, publish and deliver one window; started again, it resumes."""
-    with opened() as (settings, store, pool):
+    with opened(dataset) as (settings, store, pool):
         declaration = declared(settings, dataset)
         if retailer is not None and retailer not in declaration.retailers:
             raise DeclarationError(
@@ -116,6 +116,9 @@ def run_window(
     )
     if not quiet:
         _say_plan(run_id, planned, before)
+        if retailer is None:
+            for late in sorted(set(dataset.retailers) - {p.retailer for p in planned}):
+                say(f"{late} was declared after {run_id} was made: it begins with the next window, or in another one")
     names = [p.retailer for p in planned if not p.problem]
     work = run.assignments(pool, dataset, window, names, frozen=frozen)
     tally = collect(pool, machine_of(settings, processes), work, quiet=quiet)
@@ -209,7 +212,7 @@ def _record_history(*arguments: Any, **named: Any) -> str | None:
 
 def publish_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:
     """Judge what is collected of a window and publish it if it is accepted; no request is made."""
-    with opened() as (settings, store, pool):
+    with opened(dataset) as (settings, store, pool):
         declaration = declared(settings, dataset)
         run_id = run_of(dataset, window_key(declaration, window))
         if status.run_status(pool, run_id) is None:
@@ -246,7 +249,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
 
 def deliver_command(dataset: DatasetName, json: Json = False) -> None:
     """Send what is due to the declared destinations; nothing is collected."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         done = deliver.deliver(pool, declared(settings, dataset), jitter=random.random())
     if json:
         emit(
@@ -264,7 +267,8 @@ def deliver_command(dataset: DatasetName, json: Json = False) -> None:
             }
         )
     else:
-        say("nothing is due" if not done else "")
+        if not done:
+            say("nothing is due")
         for d in done:
             say(f"{d.destination}: {d.run_id} version {d.dataset_version} {d.state} {d.detail}")
     if any(d.state == "unsent" for d in done):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,13 +18,17 @@ from rich.table import Table
 from scrape_assets import settings as environment
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import plan
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings, Store
-from scrape_assets.store import postgres
+from scrape_assets.store import embedded, postgres
 from scrape_assets.store.postgres import Pool
 
-out = Console(soft_wrap=True)
+WIDTH_OF_A_PIPE = 1000
+"""In a file or a pipe nothing is folded: each row of a table is one line of text."""
+
+out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
 err = Console(stderr=True, soft_wrap=True)
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout and nothing else there")]
@@ -62,10 +67,19 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
 
 
 @contextmanager
-def opened(*, keep: bool = False) -> Iterator[tuple[Settings, Store, Pool]]:
-    """The settings, a migrated store and a pool on it."""
+def opened(dataset: str | None = None) -> Iterator[tuple[Settings, Store, Pool]]:
+    """The settings, a migrated store and a pool on it.
+
+    In a folder that is no project, or that does not declare this dataset, no server is started; DeclarationError.
+    """
     settings = environment.load()
-    with environment.open_store(settings, keep=keep) as store, postgres.open_pool(store.url) as pool:
+    if dataset is not None:
+        declared(settings, dataset)
+    elif not settings.database_url and not embedded.exists(settings.state):
+        raise DeclarationError(
+            f"nothing was collected in {settings.project} yet: there is no store in {settings.state}"
+        )
+    with environment.open_store(settings) as store, postgres.open_pool(store.url) as pool:
         yield settings, store, pool
 
 

@@ -42,7 +42,7 @@ def worker_command(
     """Work open tasks of planned windows, on this machine, until there are none; needs no Dagster."""
     total = Tally()
     waiting: set[str] = set()
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         machine = machine_of(settings, processes)
         while True:
             work = _open_work(settings, pool, dataset, waiting)

@@ -97,6 +97,15 @@ def _site(value: str) -> str:
     return urls.origin(page)
 
 
+def site_problem(value: str) -> str | None:
+    """Why this is not the address of a site, or None."""
+    try:
+        _site(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 Seconds = Annotated[float, BeforeValidator(seconds)]
 Bytes = Annotated[int, BeforeValidator(size_bytes)]
 Rate = Annotated[str, AfterValidator(_rate)]

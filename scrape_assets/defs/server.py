@@ -23,7 +23,7 @@ import psutil
 from scrape_assets import settings as environment_settings
 from scrape_assets.datasets import load
 from scrape_assets.defs import instance
-from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.settings import Settings, Store
 
 READY_SECONDS = 900.0
@@ -79,7 +79,7 @@ def serve(settings: Settings, *, host: str = "127.0.0.1", port: int, on_ready: C
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "cleared_runs.log").write_text("".join(f"{run_id}\n" for run_id in cleared))
         env = environment_settings.environment(settings, store)
-        port = port or _free_port(host)
+        port = _free_port(host, port)
         url = f"http://{host}:{port}"
         children: list[_Child] = []
         with tempfile.TemporaryDirectory(prefix="scrape-assets-dev-") as meeting:
@@ -96,9 +96,18 @@ def serve(settings: Settings, *, host: str = "127.0.0.1", port: int, on_ready: C
     return 0
 
 
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as listening:
-        return int(listening.getsockname()[1])
+def _free_port(host: str, port: int) -> int:
+    """That port, or any free one for 0; DeclarationError when nobody can listen there.
+
+    Found out before Dagster is started: another server at this address would answer in its place.
+    """
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+            return int(listening.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        raise DeclarationError(
+            f"the UI cannot listen at {host}, port {port}: {error}; name another --port, or 0 for a free one"
+        ) from error
 
 
 class _Child:

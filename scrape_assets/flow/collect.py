@@ -114,6 +114,7 @@ class Worker:
             for pending in [*drives, keeping, committing, *(held.task for held in self._leases)]:
                 pending.cancel()
             await asyncio.gather(*drives, keeping, return_exceptions=True)
+            self._leases.close()
         self.tally.seconds = time.monotonic() - began
         return self.tally
 

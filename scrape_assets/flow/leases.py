@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from scrape_assets import failpoints
@@ -47,6 +49,8 @@ class Leases:
         self._extending = asyncio.Lock()
         self._extended = 0.0
         self._held: dict[Lease, Held] = {}
+        # Look-ups of names, claims and commits may fill the loop's shared threads; leases are extended all the same.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="leases")
         self.paused: set[str] = set()
 
     def __len__(self) -> int:
@@ -105,7 +109,7 @@ class Leases:
                     due = time.monotonic() + every
                     async with self._extending:
                         await self._extend()
-                self.paused = await asyncio.to_thread(self._reap, origins, list(self._held))
+                self.paused = await self._apart(self._reap, origins, list(self._held))
             await asyncio.sleep(max(0.0, min(REAP_SECONDS, due - time.monotonic())))
 
     async def _extend(self) -> None:
@@ -115,7 +119,7 @@ class Leases:
             return
         asked = time.monotonic()
         seconds = min(held.granted_seconds for held in mine.values())
-        kept = await asyncio.to_thread(self._heartbeat, list(mine), seconds)
+        kept = await self._apart(self._heartbeat, list(mine), seconds)
         self._extended = asked
         for one in mine:
             if one.attempt_id not in kept:
@@ -123,6 +127,13 @@ class Leases:
                     lost.task.cancel()
             elif held := self._held.get(one):
                 held.confirmed = max(held.confirmed, asked + seconds - held.granted_seconds)
+
+    async def _apart(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, act, *arguments)
+
+    def close(self) -> None:
+        """Nothing is extended or reaped any more; what was begun ends by itself."""
+        self._thread.shutdown(wait=False)
 
     def _heartbeat(self, mine: Sequence[Lease], lease_seconds: float) -> set[UUID]:
         with postgres.transaction(self._pool) as tx:

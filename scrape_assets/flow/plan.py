@@ -149,7 +149,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
                 f"{', '.join(changed or ['pages.py'])}. Put the old values back to resume this run, or resume it with "
                 "what it was planned with: "
                 f"scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
-                "The new values take effect with the next window",
+                "The new values take effect with the next window, or at once in another one (--window)",
             )
         runs.apply_live(
             tx,

@@ -21,7 +21,7 @@ async def try_page(
     try:
         canonical = urls.canonical(url)
     except ValueError as error:
-        raise DeclarationError(f"{url}: {error}") from error
+        raise DeclarationError(f"{url!r}: {error}") from error
     if not urls.within(retailer.site, canonical):
         raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
     rule = declaration.extract_rule(dataset, retailer)

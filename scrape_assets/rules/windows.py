@@ -24,6 +24,9 @@ TIME_FORMAT = "%Y-%m-%d-%H:%M"
 _DAY_KEY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME_KEY = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}:\d{2}([+-]\d{4})?", re.ASCII)
 _SWITCH_HOURS = (1, 2, 3)
+_YEARS = range(1900, 9000)
+"""Of windows; beyond them lie the ends of the calendar, where a day has no next one."""
+
 _SEARCH_DAYS = 366 * 9
 """The rarest cron that ever fires, 29 February, may rest for eight years."""
 
@@ -37,6 +40,8 @@ def _local_start(value: Any) -> datetime | date:
             raise ValueError(wrong) from error
     if not isinstance(value, date):
         raise ValueError(wrong)  # noqa: TRY004, pydantic collects ValueErrors
+    if value.year not in _YEARS:
+        raise ValueError(f"{value.isoformat()} is no start; expected a year from {_YEARS[0]} to {_YEARS[-1]}")
     if isinstance(value, datetime) and value.tzinfo is not None:
         raise ValueError(
             f"{value.isoformat()} carries an offset; expected a local time without one, as 2026-11-01T06:00"
@@ -321,6 +326,8 @@ def _tick_named(rule: WindowRule, key: str) -> datetime:
         if not (_DAY_KEY if by_day else _TIME_KEY).fullmatch(key):
             raise ValueError
         day = date.fromisoformat(key[:10])
+        if day.year not in _YEARS:
+            raise ValueError
     except ValueError as error:
         raise ValueError(f"window {key[:60]!r} is not a key; expected {form}, as {first.key}") from error
     ticks = _ticks_of(rule, day)

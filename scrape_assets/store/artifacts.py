@@ -66,13 +66,16 @@ class SegmentWriter:
     def sync(self) -> None:
         """Everything appended so far is on disk."""
         if self._file is not None:
-            os.fdatasync(self._file)
+            _sync_data(self._file)
 
     def close(self) -> None:
         """The file is closed; a later append opens it again."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the other
 
 
 def _sync_folder(folder: Path) -> None:

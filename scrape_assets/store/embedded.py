@@ -135,6 +135,11 @@ def status(state_dir: Path) -> Status:
     return Status(False, None, pid, place.data, reason)
 
 
+def exists(state_dir: Path) -> bool:
+    """Whether a server was ever initialised for this state folder, running or not."""
+    return Place.of(state_dir).data.exists()
+
+
 def stop(state_dir: Path, *, only_if_idle: bool = False) -> bool:
     """The server no longer runs, and True if this call stopped it.
 

@@ -153,19 +153,44 @@ def test_failed_lists_what_was_not_obtained_with_the_reason(
     command: Command, pool: Pool, tmp_path: Path, shop: Site
 ) -> None:
     ordinary = shop.answer
-    shop.answer = lambda path: (404, {}, b"gone") if path == "/p/n1" else ordinary(path)
-    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/n{i}" for i in range(3)])})
+    lost = "/p/n" + "1" * 400
+    shop.answer = lambda path: (404, {}, b"gone") if path == lost else ordinary(path)
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/n0", lost, "/p/n2"])})
     plan.plan(pool, dataset, today(), now=datetime.now(UTC))
     assert command("worker", "--json").code == 0
     (failed,) = command("failed", "prices", "--json").json["failed"]
-    assert (failed["url"], failed["state"], failed["http_status"]) == (f"{shop.url}/p/n1", "gone", 404)
-    assert f"{shop.url}/p/n1" in command("failed", "prices").out
+    assert (failed["url"], failed["state"], failed["http_status"]) == (f"{shop.url}{lost}", "gone", 404)
+    shown = command("failed", "prices").out.splitlines()
+    assert f"  {shop.url}{lost}" in shown, "an address stands whole on a line of its own"
+    assert "north  gone  gone  1 try (404" in "".join(shown)
+    other = command("failed", "prices", "--retailer", "nort")
+    assert (other.code, other.out) == (2, "")
+    assert "it has north" in other.err
+
+
+@pytest.mark.usefixtures("without_history")
+def test_a_retailer_that_is_declared_after_the_window_was_made_is_named_and_not_collected(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    north = {"north": (shop.url, ["/p/n1"])}
+    plan.plan(pool, make.dataset(tmp_path, north), today(), now=datetime.now(UTC))
+    make.dataset(tmp_path, {**north, "south": (shop.url, ["/p/s1"])})
+    ended = command("run", "prices")
+    assert ended.code == 0, ended.err
+    assert "south was declared after" in ended.err
+    assert set(shop.requests) == {"/p/n1"}
 
 
 WRONG = [
     ("run price", "did you mean 'prices'"),
     ("run prices --retailer nort", "it has north"),
     ("failed prices --window yesterday", "2026-01-01"),
+    ("failed prices", "never planned"),
+    ("run prices --window 9999-12-31", "2026-01-01"),
+    ("run prices --window 0001-01-01", "2026-01-01"),
+    ("worker price", "did you mean 'prices'"),
+    ("demo --port 8800", "--serve"),
+    ("init y --site shop.example", "https://"),
     ("status prices --window current", "never planned"),
     ("publish prices", "never planned"),
     ("init x --dataset ../up", "--dataset"),
@@ -179,14 +204,27 @@ def test_a_wrong_word_ends_with_exit_code_2_and_what_is_right(command: Command, 
     assert {words: end.code for words, end in ended.items()} == {words: 2 for words, _ in WRONG}
     assert [(words, ended[words].err) for words, said in WRONG if said not in ended[words].err] == []
     assert {end.out for end in ended.values()} == {""}
+    assert not Path("x").exists() and not Path("y").exists(), "what is wrong is not written"
 
 
-def test_check_shows_each_retailer_and_the_window_in_a_table(command: Command, tmp_path: Path, shop: Site) -> None:
+@pytest.mark.parametrize("words", ["verify", "worker", "status prices", "run prices", "deliver prices"])
+def test_a_folder_that_is_no_project_starts_no_server(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE_URL")
+    ended = command(*words.split())
+    assert (ended.code, ended.out) == (2, "")
+    assert str(tmp_path) in ended.err
+    assert not (tmp_path / "state").exists()
+
+
+def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Path, shop: Site) -> None:
     make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
     shown = command("check")
     assert shown.code == 0, shown.err
     assert f"window {today()} ({today()} 00:00 to " in shown.out
-    assert "north" in shown.out
+    assert f"  north  {shop.url}" in shown.out.splitlines()
+    assert "    tasks       2" in shown.out.splitlines()
     assert command("check", "--json").json["datasets"][0]["retailers"][0]["tasks"] == 2
 
 

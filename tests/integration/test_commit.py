@@ -261,3 +261,41 @@ def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(
 
 def store_finish(tx: Transaction, result: Result) -> set[Any]:
     return set(store.finish(tx, RUN, WINDOW, [result], []))
+
+
+@pytest.mark.parametrize("code", ["40P01", "40001", "53200", "57014", "58030"])
+def test_a_fault_of_the_store_is_repeated_whole_and_charged_to_no_page(
+    pool: Pool, planned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    claims = claimed(pool, planned)
+    really, tries = store.finish, []
+
+    def unlucky(tx: Transaction, *arguments: Any) -> Any:
+        passed = really(tx, *arguments)
+        tries.append(len(passed))
+        if len(tries) == 1:
+            tx.execute(f"do $$ begin raise exception 'not now' using errcode = '{code}'; end $$".encode())
+        return passed
+
+    monkeypatch.setattr("scrape_assets.flow.commit.store.finish", unlucky)
+    group = items(*(committed(one, row(one)) for one in claims))
+    assert committer(pool, tmp_path)._finish(group, []) == {one.attempt_id for one in claims}
+    assert tries == [5, 5], "the first was rolled back whole"
+    assert rows_of(
+        pool, "select state, attempt_count, last_failure_class, count(*) from scrape.tasks group by 1, 2, 3"
+    ) == [("committed", 1, None, 5)]
+    assert rows_of(pool, "select outcome, count(*) from scrape.attempts group by 1") == [("committed", 5)]
+    assert_sound(pool)
+
+
+def test_a_payload_read_back_from_the_database_has_the_hash_it_was_stored_with(pool: Pool, planned: str) -> None:
+    """jsonb orders names by their length and writes numbers its own way."""
+    one = claimed(pool, planned)[0]
+    payload = {"price": "19.9", "name": "x", "a": 1, "rating": 1e2, "big": 1e16, "z": {"bb": 1.50, "a": -0.0}}
+    its = row(one) | {"payload": payload, "payload_hash": keys.payload_hash(payload)}
+    with postgres.transaction(pool) as tx:
+        assert set(store.finish(tx, RUN, WINDOW, [committed(one, its)], [])) == {one.attempt_id}
+        stored = tx.execute("select payload, payload_hash from scrape.observations").fetchone()
+    assert stored is not None
+    assert list(stored.payload) != list(payload), "nothing was reordered, so this shows nothing"
+    assert keys.payload_hash(stored.payload) == stored.payload_hash

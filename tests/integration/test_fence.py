@@ -261,6 +261,34 @@ def test_the_declared_rate_holds_over_all_workers(pool: Pool, planned: str) -> N
     assert starts[0] < 1 and 99 < starts[1] <= 100
 
 
+def test_a_dead_worker_holds_its_origin_no_longer_than_the_starts_it_was_given(pool: Pool, planned: str) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origins set interval_seconds = 0.5, next_start_at = clock_timestamp()")
+    dead = claim(pool, planned, wanted=2, worker_id="dead")
+    assert dead
+    with postgres.transaction(pool) as tx:
+        tx.execute("select pg_sleep(%s)", (0.5 * len(dead),))
+    assert len(claim(pool, planned, wanted=1, ahead_seconds=0.0, worker_id="next")) == 1
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one_group", "two_groups"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_rows_fetched_at_one_moment_the_same_one_stays_in_any_order(
+    pool: Pool, planned: str, order: int, together: bool
+) -> None:
+    low, high = sorted(claim(pool, planned, wanted=2), key=lambda one: one.task_key)
+    loser = committed(low, "10")
+    assert loser.rows is not None
+    winner = replace(committed(high, "12"), rows=loser.rows.replace('"10"', '"12"'), observed_at=loser.observed_at)
+    pair = [loser, winner][::order]
+    for group in [pair] if together else [[one] for one in pair]:
+        assert finish(pool, *group) == {one.lease.attempt_id for one in group}
+    assert prices(pool) == ["12"]
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select payload ->> 'price' from scrape.observation_collisions").fetchall() == [("10",)]
+    assert verify.verify(pool).violations == []
+
+
 def test_an_older_observation_never_replaces_a_newer_one(pool: Pool, planned: str) -> None:
     newer, older = claim(pool, planned, wanted=2)
     row = committed(newer, "12")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -391,3 +392,41 @@ def test_a_retailer_is_judged_while_another_judges_the_window(pool: Pool, tmp_pa
     assert verdict.state == "accepted"
     for query in ("lock_run", "lock_partitions", "lock_partition"):
         assert "for no key update" in sql.queries()[query].text
+
+
+def test_two_long_addresses_that_differ_in_their_last_character_are_two_whole_tasks(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    """Of random digits, which no index could compress below its limit."""
+    long = "/p?t=" + random.Random(18).randbytes(2000).hex()
+    paths = [long + "0", long + "1"]
+    shop.answer = lambda _path: (200, {}, product("same"))
+    dataset = make.dataset(tmp_path, {"north": (shop.url, paths)}, more="")
+    assert whole(pool, tmp_path, dataset).state == "accepted"
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select url, canonical_url, state from scrape.tasks").fetchall()
+        entities = tx.execute("select entity_key from scrape.observations").fetchall()
+    assert {tuple(row) for row in rows} == {(shop.url + path, shop.url + path, "committed") for path in paths}
+    assert shop.requests == dict.fromkeys(paths, 1)
+    assert len({row.entity_key for row in entities}) == 2
+    assert all(len(row.entity_key.encode()) <= 512 for row in entities)
+    assert_sound(pool)
+
+
+def test_half_a_character_and_a_nul_cost_their_own_pages_alone_and_no_second_try(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    names = {"/p/4": "Lamp \ud83d", "/p/7": "a\x00b"}
+    dataset = make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(10)])}, coverage=0.8)
+    shop.answer = lambda path: (200, {}, product(path[3:], **({"name": names[path]} if path in names else {})))
+    assert whole(pool, tmp_path, dataset).state == "accepted"
+    with postgres.transaction(pool) as tx:
+        failed = tx.execute(
+            "select right(url, 4) as path, state, last_failure_class, attempt_count from scrape.tasks"
+            " where state <> 'committed'"
+        ).fetchall()
+        stored = tx.execute("select from scrape.observations").fetchall()
+    assert {tuple(row) for row in failed} == {(path, "quarantined", "unstorable", 1) for path in names}
+    assert len(stored) == 8
+    assert set(shop.requests.values()) == {1}
+    assert_sound(pool)

@@ -103,6 +103,9 @@ def test_of_300_tasks_204_were_committed_and_96_remain(
     in_flight = {path for path, times in asked_before.items() if f"{shop.url}{path}" not in before}
     assert len(before) == 204
     assert 0 < len(in_flight) <= 8, "as many as the declared concurrency were in flight"
+    with postgres.transaction(pool) as tx:
+        leased = set(observe.urls(tx, run_id, "leased"))
+    assert {f"{shop.url}{path}" for path in in_flight} <= leased, "what is in flight is leased, not done"
     shop.served_limit = None
     shop.gate.set()
 
@@ -169,3 +172,25 @@ def test_run_completes_after_its_process_and_postgres_were_killed(tmp_path: Path
     finally:
         shop.gate.set()
         embedded.stop(state)
+
+
+def test_a_worker_that_is_terminated_gives_its_pages_back_at_once_and_uncharged(
+    pool: Pool, url: str, tmp_path: Path, shop: Site
+) -> None:
+    now = datetime.now(UTC)
+    plan.plan(pool, declared(tmp_path, shop, 20, "90s"), f"{now:%Y-%m-%d}", now=now)
+    shop.served_limit = 0
+    worker = start(environment(tmp_path, SCRAPE_ASSETS_DATABASE_URL=url), "worker", "prices", "--json")
+    until("eight requests", lambda: len(shop.requests) == 8, worker)
+    worker.send_signal(signal.SIGTERM)
+    _, complained = worker.communicate(timeout=PATIENCE_SECONDS)
+    assert worker.returncode == 5, complained
+    with postgres.transaction(pool) as tx:
+        left = tx.execute(
+            "select state, attempt_count, release_count, next_attempt_at <= clock_timestamp() as due, count(*) as n"
+            " from scrape.tasks group by 1, 2, 3, 4"
+        ).fetchall()
+        ended = tx.execute("select outcome, failure_class, count(*) from scrape.attempts group by 1, 2").fetchall()
+    assert {tuple(row) for row in left} == {("pending", 0, 1, True, 8), ("pending", 0, 0, True, 12)}
+    assert [tuple(row) for row in ended] == [("released", None, 8)]
+    assert {v.name: v.keys for v in verify.verify(pool).violations} == {}

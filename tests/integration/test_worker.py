@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,10 @@ select exists (select 1 from scrape.tasks
                 where state = 'leased' and lease_token = 1
                   and lease_until > lease_started_at + interval '46 seconds')
 """
+ALL_EXTENDED = """
+select count(*) = 4 and bool_and(lease_until > lease_started_at + interval '46 seconds')
+  from scrape.tasks where state = 'leased' and lease_token = 1
+"""
 
 
 @pytest.fixture
@@ -45,9 +52,23 @@ def shop() -> Iterator[Site]:
         yield it
 
 
-def assigned(pool: Pool, folder: Path, shop: Site, *, pages: int, lease: str, concurrency: int) -> Assignment:
+WAITS = """
+import os
+import time
+
+
+def waits(page):
+    while not os.path.exists(GO):
+        time.sleep(0.05)
+    return {"name": "thing", "sku": page.url.rsplit("/", 1)[1], "price": "1.00", "currency": "EUR"}
+"""
+
+
+def assigned(
+    pool: Pool, folder: Path, shop: Site, *, pages: int, lease: str, concurrency: int, more: str = "key: [sku]"
+) -> Assignment:
     """A planned partition in which nothing but its lease can end a page, however long the machine stalls."""
-    make.dataset(folder, {"north": (shop.url, [f"/p/n{i}" for i in range(pages)])}, lease=lease)
+    make.dataset(folder, {"north": (shop.url, [f"/p/n{i}" for i in range(pages)])}, lease=lease, more=more)
     file = folder / "datasets/prices/dataset.yaml"
     text = file.read_text().replace("timeout: 30s", "timeout: 900s").replace("task_deadline: 120s", "task_deadline: 1h")
     file.write_text(text.replace("concurrency: 8", f"concurrency: {concurrency}"))
@@ -129,6 +150,65 @@ def test_the_lease_of_a_slow_page_is_extended_and_the_page_fetched_once(pool: Po
     assert tasks(pool) == [("committed", 1, 0, 1)]
     assert outcomes(pool) == [("committed", 1)]
     assert_sound(pool)
+
+
+def test_pages_that_wait_for_extraction_keep_their_leases_beside_an_idle_worker(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    home = tmp_path / "datasets/prices"
+    home.mkdir(parents=True)
+    (home / "pages.py").write_text(WAITS.replace("GO", repr(str(go))))
+    # Else the page that waits would be taken for one that hangs.
+    monkeypatch.setattr("scrape_assets.flow.collect.ExtractorPool", partial(ExtractorPool, timeout_seconds=900.0))
+    more = "key: [sku]\nproduct: {page_object: 'pages.py:waits'}"
+    work = assigned(pool, tmp_path, shop, pages=4, lease="45s", concurrency=4, more=more)
+    idle = Machine(tmp_path / "artifacts", "idle-worker", {})
+    kept: list[bool] = []
+
+    def let_go() -> None:
+        kept.append(became_true(pool, ALL_EXTENDED))
+        go.touch()
+
+    async def both() -> None:
+        first = asyncio.create_task(run.collect_partitions(pool, machine(tmp_path), [work]))
+        await until(lambda: len(shop.requests) == 4, first)
+        second = asyncio.create_task(run.collect_partitions(pool, idle, [work]))
+        await asyncio.to_thread(let_go)
+        await asyncio.wait_for(asyncio.gather(first, second), 4 * PATIENCE_SECONDS)
+
+    asyncio.run(both())
+    assert kept == [True]
+    assert shop.requests == {f"/p/n{i}": 1 for i in range(4)}
+    assert tasks(pool) == [("committed", 1, 0, 1)] * 4
+    assert outcomes(pool) == [("committed", 4)]
+    assert_sound(pool)
+
+
+def test_a_heartbeat_waits_for_no_other_work_of_its_process(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    work = assigned(pool, tmp_path, shop, pages=1, lease="45s", concurrency=1)
+    shop.served_limit = 0
+    go = threading.Event()
+    extended: list[bool] = []
+
+    async def crowded() -> None:
+        loop = asyncio.get_running_loop()
+        collecting = asyncio.create_task(run.collect_partitions(pool, machine(tmp_path), [work]))
+        await until(lambda: len(shop.requests) == 1, collecting)
+        busy = [loop.run_in_executor(None, go.wait, 4 * PATIENCE_SECONDS) for _ in range(64)]
+        try:
+            with ThreadPoolExecutor(1) as apart:
+                extended.append(await loop.run_in_executor(apart, became_true, pool, EXTENDED))
+        finally:
+            go.set()
+            shop.served_limit = None
+            shop.gate.set()
+        await asyncio.gather(*busy)
+        await asyncio.wait_for(collecting, 4 * PATIENCE_SECONDS)
+
+    asyncio.run(crowded())
+    assert extended == [True]
+    assert tasks(pool) == [("committed", 1, 0, 1)]
 
 
 @pytest.mark.parametrize(
