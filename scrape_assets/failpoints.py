@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def arm(text: str, log: str | None) -> None:
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, _, rest = item.partition("=")
         action, _, nth = rest.partition("@")
-        if name not in WINDOWS or action not in ACTIONS or (nth and not nth.isdecimal()):
+        if name not in WINDOWS or action not in ACTIONS or (nth and not (nth.isdecimal() and int(nth))):
             raise ValueError(
                 f"SCRAPE_ASSETS_FAILPOINT: {item!r} is none; expected {next(iter(WINDOWS))}=kill or K9=drop@3, "
                 f"with a window of {', '.join(WINDOWS)} and an action of {', '.join(ACTIONS)}"
@@ -101,4 +102,8 @@ def reach(name: str, drop: Callable[[], object] | None = None, *, first: Callabl
         raise Reached(f"{name}: {WINDOWS[name]}")
 
 
-arm(os.environ.get("SCRAPE_ASSETS_FAILPOINT", ""), os.environ.get("SCRAPE_ASSETS_FAILPOINT_LOG"))
+try:
+    arm(os.environ.get("SCRAPE_ASSETS_FAILPOINT", ""), os.environ.get("SCRAPE_ASSETS_FAILPOINT_LOG"))
+except ValueError as wrong:
+    sys.stderr.write(f"error: {wrong}\n")  # before any command could say it
+    sys.exit(2)

@@ -155,6 +155,43 @@ MUTATIONS = (
         (f"{TESTS}test_worked_examples.py::test_verify_is_content_while_work_is_open_and_acceptance_is_not",),
     ),
     Mutation(
+        "closing in one statement: what is open is read before the wait for the lock",
+        "scrape_assets/flow/accept.py",
+        "            partition = runs.lock_partition(tx, run_id, retailer)\n",
+        "            before = candidates.count_open(tx, run_id, retailer)\n"
+        "            candidates.count_open = lambda *_: before\n"
+        "            partition = runs.lock_partition(tx, run_id, retailer)\n",
+        (f"{TESTS}test_control.py::test_a_partition_that_is_opened_again_while_acceptance_waits_for_it_is_not_closed",),
+    ),
+    Mutation(
+        "a publication that does not compare generations",
+        "scrape_assets/flow/publish.py",
+        'current.get(member["retailer"]) != (member["generation"], member["content_hash"], "accepted")',
+        'current.get(member["retailer"], (0,))[1:] != (member["content_hash"], "accepted")',
+        (f"{TESTS}test_publish.py",),
+    ),
+    Mutation(
+        "a stale worker that pauses an origin",
+        "scrape_assets/store/commit.py",
+        "r.pause_origin_seconds and r.lease.attempt_id in passed",
+        "r.pause_origin_seconds",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
+        "a claim that reads before its turn",
+        "scrape_assets/store/lease.py",
+        '    sql.maybe(tx, "lock_origin", origin=origin)\n',
+        "",
+        (f"{TESTS}test_control.py::test_a_claim_that_waited_for_its_turn_takes_nothing_of_what_was_paused_meanwhile",),
+    ),
+    Mutation(
+        "a best row that is promoted without waiting for its own task",
+        "scrape_assets/store/commit.py",
+        '            sql.many(tx, "lock_collisions", observation_keys=dropped)\n',
+        "",
+        (f"{TESTS}test_commit.py",),
+    ),
+    Mutation(
         "an acceptance that does not look whether the rows moved",
         "scrape_assets/flow/accept.py",
         "            if candidates.content(tx, run_id, retailer) != content:\n                continue\n",

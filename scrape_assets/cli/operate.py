@@ -77,7 +77,8 @@ def run_command(
         raise result.refused
     if result.rejected:
         raise result.rejected
-    if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in result.summary["retailers"] if r["waits"]]:
+    mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
+    if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in mine if r["waits"]]:
         at = f"{dataset} --window {result.summary['window']}"
         raise ScrapeAssetsError(
             f"{'; '.join(paused)}. `scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"

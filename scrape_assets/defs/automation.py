@@ -12,7 +12,7 @@ import dagster as dg
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata, names
 from scrape_assets.defs.resources import StoreResource
-from scrape_assets.flow import control, deliver, publish
+from scrape_assets.flow import accept, control, deliver, publish
 from scrape_assets.rules import windows
 
 UNFINISHED = [
@@ -74,6 +74,10 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
     def look(context: dg.SensorEvaluationContext, store: StoreResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
         with store.open() as (_, pool):
             control.tidy(pool)  # deadlines hold, and leases of dead workers run out, while no worker is there
+            for run_id, retailer, window in accept.undecided(pool, dataset):
+                # Else its own run judges it: this one ended before its partition did, by a deadline or a stop.
+                if not _under_way(context.instance, f"{retailer}|{window}"):
+                    accept.accept_retailer(pool, dataset, run_id, retailer)
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         requested = [window for window in due if _may_release(context.instance, job.name, window)]
         for window in requested:
@@ -88,11 +92,16 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
 
 def _may_release(instance: dg.DagsterInstance, job_name: str, window: str) -> bool:
     """Whether nobody releases the window now, a backfill included, and the last release that failed is long ago."""
-    of_window = {"dagster/partition": window}
-    if instance.get_runs(dg.RunsFilter(tags=of_window, statuses=UNFINISHED), limit=1):
+    if _under_way(instance, window):
         return False
+    of_window = {"dagster/partition": window}
     last = instance.get_run_records(dg.RunsFilter(job_name=job_name, tags=of_window), limit=1)
     return not last or last[0].end_time is None or time.time() - last[0].end_time > REPEAT_SECONDS
+
+
+def _under_way(instance: dg.DagsterInstance, partition: str) -> bool:
+    """Whether a run of that partition is not over, whoever launched it."""
+    return bool(instance.get_runs(dg.RunsFilter(tags={"dagster/partition": partition}, statuses=UNFINISHED), limit=1))
 
 
 def deliver_job(dataset: Dataset) -> dg.JobDefinition:

@@ -85,6 +85,12 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
     raise ScrapeAssetsError(f"{retailer} of {run_id} changed each of the {TRIES} times it was judged; run it again")
 
 
+def undecided(pool: Pool, dataset: Dataset) -> list[tuple[str, str, str]]:
+    """(run_id, retailer, window) of declared retailers of which nothing is open and that nobody judged."""
+    with postgres.transaction(pool) as tx:
+        return [one for one in candidates.undecided(tx, dataset.dataset) if one[1] in dataset.retailers]
+
+
 def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> dict[str, Any] | None:
     """The verdict that still holds: same rows, same rules."""
     verdict = candidate.verdict

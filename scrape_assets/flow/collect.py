@@ -25,7 +25,7 @@ from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
-from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases
+from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.states import Outcome, TaskState
 from scrape_assets.sources.extractor import ExtractorPool
@@ -37,6 +37,9 @@ from scrape_assets.store.postgres import Pool
 
 CLAIM_AHEAD_SECONDS = 1.0
 """A claim takes what the origin's rate lets start within this time: little is held, no start waits for a round trip."""
+
+ASKING = 2
+"""Partitions that wait for the store at one time; the pool's other connections are the commits' and the heartbeats'."""
 
 STOPPED = "the worker was stopped"
 
@@ -78,6 +81,7 @@ class Worker:
         self._on_progress = on_progress
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
         self._leases = Leases(pool, worker_id)
+        self._asking = asyncio.Semaphore(ASKING)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self.tally = Tally()
@@ -136,7 +140,7 @@ class Worker:
             for origin in assignment.origins:
                 if free <= 0 or origin in self._leases.paused:
                     continue
-                asked = time.monotonic()
+                asked = now()
                 claims = await self._patiently(self._claim, assignment, origin, free)
                 free -= len(claims)
                 for claim in claims:
@@ -180,7 +184,7 @@ class Worker:
             self._release(assignment, claim, origin, STOPPED)
             return
         fetching.add(claim.lease)
-        work = asyncio.create_task(self._work(assignment, claim, origin, time.monotonic(), fetching, room))
+        work = asyncio.create_task(self._work(assignment, claim, origin, now(), fetching, room))
         work.add_done_callback(partial(self._ended, assignment, claim, origin))
         self._leases.hold(claim.lease, Held(assignment, work, room, asked))
 
@@ -224,7 +228,7 @@ class Worker:
             failpoints.reach("K4")
             fetching.discard(claim.lease)
             room.set()
-            observed_at = claim.leased_at + timedelta(seconds=time.monotonic() - received)
+            observed_at = claim.leased_at + timedelta(seconds=now() - received)
             judged = None
             if isinstance(answer, Response):
                 self._leases.received(claim.lease, len(answer.body))
@@ -301,12 +305,13 @@ class Worker:
             return lease.waiting(tx, assignment.run.run_id, assignment.retailer.name, assignment.origins)
 
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer of a store act; a store that does not answer is asked again for a minute."""
+        """The answer of a store act; a store that does not answer is asked again for as long as results are held."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         pause = 0.1
         while True:
             try:
-                return await asyncio.to_thread(act, *arguments)
+                async with self._asking:
+                    return await asyncio.to_thread(act, *arguments)
             except StoreUnreachable:
                 if time.monotonic() > give_up or self.stopped:
                     raise

@@ -33,8 +33,9 @@ GROUP = 200
 GATHER_SECONDS = 0.02
 """How long the first result of a group waits for others."""
 
-PATIENCE_SECONDS = 60.0
-"""How long a worker holds finished results while Postgres does not answer, before it gives up."""
+PATIENCE_SECONDS = 150.0
+"""How long a worker holds finished results while Postgres does not answer, before it gives up: longer than two waits
+for a lock or a connection, and than the minute in which a pool tries again."""
 
 
 class Item:

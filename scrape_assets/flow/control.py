@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import refusals
+from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import candidates, control, lease, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 
@@ -19,7 +20,7 @@ STEP_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What closing one retailer did."""
+    """A closed retailer, and how many of its tasks were quarantined by that."""
 
     retailer: str
     quarantined: int
@@ -44,31 +45,33 @@ def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str]
     """
     with postgres.transaction(pool) as tx:
         names = [name for name in _planned(tx, run_id, retailers) if control.close(tx, run_id, name)]
-    quarantined = dict.fromkeys(names, 0)
     said = False
     while True:
-        for row in tidy(pool):
-            if row.run_id == run_id and row.retailer in quarantined:
-                quarantined[row.retailer] += 1
+        tidy(pool)
         with postgres.transaction(pool) as tx:
             left = sum(candidates.count_open(tx, run_id, name) for name in names)
-        if not left:
-            return [Closed(name, count) for name, count in quarantined.items()]
+            if not left:
+                closed = FailureClass.WINDOW_CLOSED
+                return [Closed(name, control.count_ended(tx, run_id, name, closed)) for name in names]
         if not said:
             say(f"{left} pages are under way; they end, or their leases run out")
             said = True
         time.sleep(STEP_SECONDS)
 
 
-def tidy(pool: Pool) -> list[control.Unclaimable]:
-    """What a living worker does every second, done once where there may be none: the reaper, then the closing step."""
+def tidy(pool: Pool) -> None:
+    """What a living worker does every second, done to its end where there may be none: the reaper, the closing step."""
     with postgres.transaction(pool) as tx:
         lease.reap(tx, "")
-    return step(pool)
+    while step(pool):
+        pass
 
 
-def step(pool: Pool) -> list[control.Unclaimable]:
-    """The closing step, run by every worker beside the reaper: deadlines hold, and nothing waits in vain."""
+def step(pool: Pool) -> int:
+    """The closing step, run by every worker beside the reaper: deadlines hold, and nothing waits in vain.
+
+    At most some thousands of tasks at once; returns how many.
+    """
     with postgres.transaction(pool) as tx:
         control.close_overdue(tx)
     with postgres.transaction(pool) as tx:
@@ -78,6 +81,8 @@ def step(pool: Pool) -> list[control.Unclaimable]:
 def stop_if_refused(pool: Pool, run_id: str, retailer: str) -> str | None:
     """The retailer is stopped when its newest attempts say that it refuses us; returns why."""
     with postgres.transaction(pool) as tx:
+        # First: whoever resumed it meanwhile has forgiven what would be read otherwise.
+        runs.lock_partition(tx, run_id, retailer)
         newest = control.recent_failures(tx, run_id, retailer, refusals.OF_THE_LAST)
         why = refusals.stops(newest)
         if why and control.pause(tx, run_id, retailer, f"stopped: {why}", stopped=True):

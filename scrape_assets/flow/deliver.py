@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,9 @@ SEND_SECONDS = 600.0
 
 RETRY = RetryPolicy(base_seconds=30, cap_seconds=3600)
 """Between tries of an event that was surely not applied."""
+
+REST_SECONDS = 60.0
+"""The shortest rest of an event that failed, so that one call of `deliver` tries it once."""
 
 FIRST_COLUMNS = ("dataset", "window", "dataset_version", "retailer", "context", "entity_key", "observed_at")
 
@@ -75,6 +79,7 @@ def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> list[Delivered]:
 def _send(pool: Pool, dataset: Dataset, sending: Sending, jitter: float) -> Delivered:
     target = dataset.publish.to[sending.destination].files
     version = int(sending.payload["dataset_version"])
+    began = time.monotonic()
     try:
         with postgres.transaction(pool) as tx:
             receipt = files.send(
@@ -87,8 +92,9 @@ def _send(pool: Pool, dataset: Dataset, sending: Sending, jitter: float) -> Deli
             )
     except (OSError, ValueError, TypeError) as error:
         # The destination's fault, or that of a value it cannot hold: it is told, and the others are sent all the same.
+        rest = max(REST_SECONDS, time.monotonic() - began, retry.backoff(sending.tries, RETRY, jitter))
         with postgres.transaction(pool) as tx:
-            outbox.not_applied(tx, sending, str(error), retry.backoff(sending.tries, RETRY, jitter))
+            outbox.not_applied(tx, sending, str(error), rest)
         return Delivered(sending.destination, "unsent", sending.run_id, version, str(error))
     with postgres.transaction(pool) as tx:
         mine = outbox.delivered(tx, sending, receipt)

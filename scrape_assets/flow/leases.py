@@ -19,8 +19,19 @@ from scrape_assets.store import lease, postgres
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Pool
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Seconds that pass also while the machine is suspended, as leases and prices do."""
+    return time.clock_gettime(_CLOCK)
+
+
 REAP_SECONDS = 1.0
 """How often a worker looks for expired leases and paused origins."""
+
+RETRY_SECONDS = 0.1
+"""How soon a heartbeat that the store did not take is tried again."""
 
 
 @dataclass(slots=True)
@@ -85,13 +96,13 @@ class Leases:
     def surely_mine(self, one: Lease) -> bool:
         """Whether the lease surely runs still; a process that was stopped meanwhile finds that it may not."""
         held = self._held.get(one)
-        return held is not None and time.monotonic() - held.confirmed < held.granted_seconds
+        return held is not None and now() - held.confirmed < held.granted_seconds
 
     async def still_mine(self, one: Lease) -> bool:
         """Whether the lease is mine: as far as is known here, else as the store says when it is asked now."""
         if self.surely_mine(one):
             return True
-        since = time.monotonic()
+        since = now()
         with suppress(StoreUnreachable):
             async with self._extending:
                 if self._extended < since:
@@ -102,28 +113,29 @@ class Leases:
     async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
         """Until cancelled: every third of a lease mine are extended, and expired ones that nobody holds are reaped."""
         every = lease_seconds / 3
-        due = time.monotonic() + every
+        due = now() + every
         while True:
             with suppress(StoreUnreachable):
-                if time.monotonic() >= due:
-                    due = time.monotonic() + every
+                if now() >= due:
                     async with self._extending:
                         await self._extend()
+                    due = now() + every
                 self.paused = await self._apart(self._reap, origins, list(self._held))
-            await asyncio.sleep(max(0.0, min(REAP_SECONDS, due - time.monotonic())))
+            await asyncio.sleep(max(RETRY_SECONDS, min(REAP_SECONDS, due - now())))
 
     async def _extend(self) -> None:
         """My leases run on; work on those that were lost is abandoned."""
         mine = dict(self._held)
         if not mine:
             return
-        asked = time.monotonic()
+        asked = now()
         seconds = min(held.granted_seconds for held in mine.values())
         kept = await self._apart(self._heartbeat, list(mine), seconds)
         self._extended = asked
         for one in mine:
             if one.attempt_id not in kept:
-                if lost := self.let_go(one):
+                # Whoever asks for its own lease is told, and needs not be cancelled.
+                if (lost := self.let_go(one)) and lost.task is not asyncio.current_task():
                     lost.task.cancel()
             elif held := self._held.get(one):
                 held.confirmed = max(held.confirmed, asked + seconds - held.granted_seconds)

@@ -52,7 +52,8 @@ class SegmentWriter:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
             # A segment that a crash left with a torn tail is continued behind it: offsets come from the real end.
             self._offset = os.lseek(self._file, 0, os.SEEK_END)
-            _sync_folder(self._path.parent)
+            for folder in (self._path.parent, *self._path.parent.parents[:3]):
+                _sync_folder(folder)  # each may be new, and is named by the one above
         head = orjson.dumps(header)
         frame = self._compressor.compress(len(head).to_bytes(4, "big") + head + body)
         place = Place(self._name, self._offset, len(frame))

@@ -164,6 +164,14 @@ def with_all_accepted(tx: Transaction, dataset_id: str) -> list[tuple[str, str]]
     return [(row.run_id, row.collection_window) for row in sql.many(tx, "find_releasable", dataset_id=dataset_id)]
 
 
+def undecided(tx: Transaction, dataset_id: str) -> list[tuple[str, str, str]]:
+    """(run_id, retailer, window) of which nothing is open and that nobody judged, the oldest window first."""
+    return [
+        (row.run_id, row.retailer, row.collection_window)
+        for row in sql.many(tx, "find_undecided", dataset_id=dataset_id)
+    ]
+
+
 def open_dataset_candidate(
     tx: Transaction, run_id: str, members: Sequence[Mapping[str, Any]], content_hash: str
 ) -> int:

@@ -95,14 +95,18 @@ def finish(
             sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
     if again := [r.lease for r in results if r.again and r.row_count is not None and r.lease.attempt_id in passed]:
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
+        sql.execute(tx, "drop_lost", **left)
         if dropped := [row.observation_key for row in sql.many(tx, "drop_unyielded", **left)]:
+            sql.execute(tx, "drop_lost", **left)  # another task may have displaced a row while this one waited
+            sql.many(tx, "lock_collisions", observation_keys=dropped)
             sql.execute(tx, "promote_collisions", observation_keys=dropped)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
     failpoints.reach("K8", lambda: postgres.lose(tx))
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
-    for result in sorted((r for r in results if r.pause_origin_seconds), key=lambda r: r.origin):
+    pausing = (r for r in results if r.pause_origin_seconds and r.lease.attempt_id in passed)
+    for result in sorted(pausing, key=lambda r: r.origin):
         sql.execute(
             tx, "pause_origin", origin=result.origin, seconds=result.pause_origin_seconds, reason=result.reason or "429"
         )

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from uuid import UUID
-
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
-
-
-class Unclaimable(NamedTuple):
-    """A task that was quarantined because nothing could claim it any more."""
-
-    run_id: str
-    retailer: str
-    task_key: UUID
 
 
 def pause(tx: Transaction, run_id: str, retailer: str, reason: str, *, stopped: bool = False) -> bool:
@@ -44,12 +33,20 @@ def close_overdue(tx: Transaction) -> int:
     return len(sql.many(tx, "close_overdue"))
 
 
-def quarantine_unclaimable(tx: Transaction, grace_seconds: float) -> list[Unclaimable]:
+def quarantine_unclaimable(tx: Transaction, grace_seconds: float) -> int:
     """Open tasks of closed partitions, and of those that were stopped for longer than the grace, are quarantined.
 
-    At most some thousands at once; returns them.
+    At most some thousands of each at once; returns how many.
     """
-    return [Unclaimable(*row) for row in sql.many(tx, "quarantine_unclaimable", grace_seconds=grace_seconds)]
+    return sum(
+        int(sql.one(tx, "quarantine_unclaimable", **ended._asdict()).quarantined)
+        for ended in sql.many(tx, "lock_ended", grace_seconds=grace_seconds)
+    )
+
+
+def count_ended(tx: Transaction, run_id: str, retailer: str, failure_class: str) -> int:
+    """How many tasks of the partition were quarantined with this class."""
+    return int(sql.one(tx, "count_ended", run_id=run_id, retailer=retailer, failure_class=failure_class).ended)
 
 
 def recent_failures(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[str | None]:

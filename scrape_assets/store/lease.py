@@ -77,6 +77,7 @@ def claim(
     deadline_seconds: float,
 ) -> list[Claim]:
     """Up to `wanted` due tasks of this origin, leased, as many as its rate lets start within `ahead_seconds`."""
+    sql.maybe(tx, "lock_origin", origin=origin)
     rows = sql.many(
         tx,
         "claim",

@@ -30,7 +30,17 @@ Transaction = psycopg.Connection[Any]
 Pool = ConnectionPool[psycopg.Connection[Any]]
 
 
-class DataRefused(Exception):
+NETWORK = {
+    "connect_timeout": 30,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""A server that vanished without a word is noticed within half a minute; the kernel's own limits are hours."""
+
+
+class DataRefused(ScrapeAssetsError):
     """Postgres or its driver refused the data itself (SQLSTATE class 22, 23, 54): the page's fault, not the store's."""
 
 
@@ -46,12 +56,16 @@ def is_url(text: str) -> bool:
 IDLE_SECONDS = 45
 """A process that stands still inside a transaction loses it after this; those that wait for its locks wait longer."""
 
+LOCK_SECONDS = 60
+STATEMENT_SECONDS = 3600
+"""One that stands still inside a COPY is not idle, as far as Postgres knows."""
+
 
 def connect(url: str, *, autocommit: bool = False) -> Transaction:
     """An open connection with named-tuple rows; StoreUnreachable, with the reason, when there is none to be had."""
     try:
         return psycopg.connect(
-            url, autocommit=autocommit, row_factory=namedtuple_row, connect_timeout=30, application_name="scrape_assets"
+            url, autocommit=autocommit, row_factory=namedtuple_row, application_name="scrape_assets", **NETWORK
         )
     except psycopg.OperationalError as error:
         raise StoreUnreachable(f"cannot reach Postgres at {masked(url)}: {_first_line(error)}") from error
@@ -65,8 +79,8 @@ def open_pool(url: str, *, size: int = 4) -> Iterator[Pool]:
         url,
         min_size=1,
         max_size=size,
-        kwargs={"row_factory": namedtuple_row, "application_name": "scrape_assets"},
-        configure=_end_transactions_that_stand_still,
+        kwargs={"row_factory": namedtuple_row, "application_name": "scrape_assets", **NETWORK},
+        configure=_end_what_stands_still,
         check=ConnectionPool.check_connection,
         timeout=30,
         open=True,
@@ -74,8 +88,9 @@ def open_pool(url: str, *, size: int = 4) -> Iterator[Pool]:
         yield pool
 
 
-def _end_transactions_that_stand_still(connection: Transaction) -> None:
-    connection.execute(f"set idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'".encode())
+def _end_what_stands_still(connection: Transaction) -> None:
+    limits = {"idle_in_transaction_session": IDLE_SECONDS, "lock": LOCK_SECONDS, "statement": STATEMENT_SECONDS}
+    connection.execute("; ".join(f"set {name}_timeout = '{limit}s'" for name, limit in limits.items()).encode())
     connection.commit()
 
 
@@ -91,8 +106,6 @@ def transaction(pool: Pool) -> Iterator[Transaction]:
             yield connection
     except psycopg.Error as error:
         raise translated(error) from error
-    except TimeoutError as error:
-        raise StoreUnreachable(f"no connection to Postgres within 30 s: {error}") from error
 
 
 def lose(tx: Transaction) -> NoReturn:
@@ -116,7 +129,7 @@ def translated(error: psycopg.Error) -> Exception:
     # 25P03: this process stood still inside a transaction, and the server ended it.
     if state in ("08", "25", "40", "53", "55", "57", "58") or not state:
         return StoreUnreachable(f"Postgres: {_first_line(error)}")
-    return error
+    return ScrapeAssetsError(f"Postgres refused a statement ({error.sqlstate}): {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -146,9 +146,10 @@ def apply_live(
     deadline_seconds: float | None,
 ) -> None:
     """The declaration's live keys hold for every worker from now on."""
-    sql.execute(tx, "declare_origins", origins=list(origins), interval_seconds=interval_seconds)
     sql.execute(tx, "apply_max_attempts", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
     control.set_deadline(tx, run_id, retailer, deadline_seconds)
+    # Last: every claim waits for the rows of its origin.
+    sql.execute(tx, "declare_origins", origins=list(origins), interval_seconds=interval_seconds)
 
 
 def rejections(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Rejection]:

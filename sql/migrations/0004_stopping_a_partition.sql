@@ -9,3 +9,12 @@ create index attempts_ended on scrape.attempts (run_id, retailer, finished_at de
 
 -- What the closing step reads: few partitions collect at one time, however many there are.
 create index candidates_collecting on scrape.candidates (run_id, retailer) where state = 'collecting';
+
+-- What a task that gives fewer rows than before looks for.
+create index observation_collisions_of_task on scrape.observation_collisions (source_task_key);
+
+-- What was planned before there were deadlines ends too.
+update scrape.run_partitions p
+   set deadline_at = greatest(r.window_end, p.planned_at) + (r.window_end - r.window_start)
+  from scrape.runs r
+ where r.run_id = p.run_id and p.planned_at is not null;

@@ -85,11 +85,19 @@ on conflict (origin) do update set interval_seconds = excluded.interval_seconds
 
 -- name: apply_max_attempts :none
 -- A live key: open tasks follow the declaration; one that has spent more already keeps one more try.
-update scrape.tasks
-   set max_attempts = greatest(%(max_attempts)s, attempt_count + 1)
- where run_id = %(run_id)s and retailer = %(retailer)s
-   and state in ('pending', 'retry_wait')
-   and max_attempts <> greatest(%(max_attempts)s, attempt_count + 1);
+with open as materialized (
+    select task_key
+      from scrape.tasks
+     where run_id = %(run_id)s and retailer = %(retailer)s
+       and state in ('pending', 'retry_wait')
+       and max_attempts <> greatest(%(max_attempts)s, attempt_count + 1)
+     order by task_key
+       for update skip locked
+)
+update scrape.tasks t
+   set max_attempts = greatest(%(max_attempts)s, t.attempt_count + 1)
+  from open
+ where t.task_key = open.task_key;
 
 -- name: get_inventory_rejections :many
 select line, content, reason

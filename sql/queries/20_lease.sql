@@ -1,3 +1,11 @@
+-- name: lock_origin :maybe
+-- Claims of one origin come one after the other. In a statement of its own, so that a claim that waited here sees
+-- whatever was paused, stopped or closed meanwhile.
+select origin
+  from scrape.origins
+ where origin = %(origin)s
+   for update;
+
 -- name: claim :many
 -- transition: task pending -> leased
 -- transition: task retry_wait -> leased
@@ -150,7 +158,10 @@ select exists (select 1 from scrape.tasks t
                                      where t.run_id = %(run_id)s and t.retailer = %(retailer)s
                                        and t.origin = o.origin and t.state in ('pending', 'retry_wait'))
                          end as at) due
-            where o.origin = any(%(origins)s) and due.at is not null), 1)::float8 as due_in_seconds;
+            where o.origin = any(%(origins)s) and due.at is not null
+              and exists (select 1 from scrape.run_partitions p
+                           where p.run_id = %(run_id)s and p.retailer = %(retailer)s
+                             and p.paused_at is null and p.closing_at is null)), 1)::float8 as due_in_seconds;
 
 -- name: paused_origins :many
 -- Which of these origins are paused now, so that leases on them that have not started are given back.

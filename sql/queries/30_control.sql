@@ -44,45 +44,53 @@ update scrape.run_partitions p
  where p.run_id = overdue.run_id and p.retailer = overdue.retailer
 returning p.run_id, p.retailer;
 
--- name: quarantine_unclaimable :many
+-- name: lock_ended :many
+-- Partitions of which nothing is claimed any more: closed, or stopped and not resumed by anybody within the grace.
+select p.run_id, p.retailer,
+       case when p.closing_at is not null then 'window_closed' else 'access_refused' end as failure_class
+  from scrape.candidates c
+  join scrape.run_partitions p using (run_id, retailer)
+ where c.state = 'collecting'
+   and (p.closing_at is not null
+        or p.stopped_at <= (select clock_timestamp()) - make_interval(secs => %(grace_seconds)s::float8))
+ order by p.run_id, p.retailer
+   for no key update of p skip locked;
+
+-- name: quarantine_unclaimable :one
 -- transition: task pending -> quarantined
 -- transition: task retry_wait -> quarantined
--- What can never be claimed again: its partition is closed, or was stopped and nobody resumed it within the grace.
 -- Leased tasks end first, each as its worker, or the reaper, says; what they leave open is found by the next step.
-with ended as materialized (
-    select p.run_id, p.retailer,
-           case when p.closing_at is not null then 'window_closed' else 'access_refused' end as class
-      from scrape.candidates c
-      join scrape.run_partitions p using (run_id, retailer)
-     where c.state = 'collecting'
-       and (p.closing_at is not null
-            or p.stopped_at <= (select clock_timestamp()) - make_interval(secs => %(grace_seconds)s::float8))
-     order by p.run_id, p.retailer
-       for no key update of p skip locked
-), open as materialized (
-    select t.task_key, ended.class
+with open as materialized (
+    select t.task_key
       from scrape.tasks t
-      join ended using (run_id, retailer)
-     where t.state in ('pending', 'retry_wait')
-       and (ended.class = 'window_closed' or t.from_artifact is null)
-     order by t.task_key
+     where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.state in ('pending', 'retry_wait')
+       and (%(failure_class)s = 'window_closed' or t.from_artifact is null)
      limit 10000
        for update of t skip locked
+), ended as (
+    update scrape.tasks t
+       set state = 'quarantined', last_failure_class = %(failure_class)s
+      from open
+     where t.task_key = open.task_key
+    returning t.task_key
 )
-update scrape.tasks t
-   set state = 'quarantined', last_failure_class = open.class
-  from open
- where t.task_key = open.task_key
-returning t.run_id, t.retailer, t.task_key;
+select count(*) as quarantined from ended;
+
+-- name: count_ended :one
+-- How many of the partition ended in this class.
+select count(*) as ended
+  from scrape.tasks
+ where run_id = %(run_id)s and retailer = %(retailer)s
+   and state = 'quarantined' and last_failure_class = %(failure_class)s;
 
 -- name: recent_failures :many
 -- How the partition's newest attempts ended, newest first; since it was resumed, where it ever was. A first 403, which
 -- is tried once more, counts as well: all first tries come before any second, and would all be made before it stops.
 select a.outcome, a.failure_class
   from scrape.attempts a
-  join scrape.run_partitions p using (run_id, retailer)
  where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.finished_at is not null
-   and a.finished_at > coalesce(p.resumed_at, '-infinity')
+   and a.finished_at > coalesce((select p.resumed_at from scrape.run_partitions p
+                                  where p.run_id = %(run_id)s and p.retailer = %(retailer)s), '-infinity')
    and a.outcome in ('committed', 'retry', 'quarantined', 'gone')
  order by a.finished_at desc
  limit %(at_most)s;

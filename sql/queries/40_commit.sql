@@ -111,12 +111,22 @@ on conflict (observation_key, source_task_key) do update set
     payload_hash = excluded.payload_hash, sources = excluded.sources, extractor_version = excluded.extractor_version,
     recorded_at = clock_timestamp();
 
--- name: drop_unyielded :many
--- What these tasks gave under an earlier generation and do not give any more, won or lost.
-with lost as (
-    delete from scrape.observation_collisions c
+-- name: drop_lost :none
+-- What these tasks gave under an earlier generation and lost with, and do not give any more.
+with old as materialized (
+    select c.observation_key, c.source_task_key
+      from scrape.observation_collisions c
      where c.source_task_key = any(%(tasks)s::uuid[]) and c.attempt_id <> all(%(attempts)s::uuid[])
-), old as materialized (
+     order by c.observation_key, c.source_task_key
+       for update of c
+)
+delete from scrape.observation_collisions c
+ using old
+ where c.observation_key = old.observation_key and c.source_task_key = old.source_task_key;
+
+-- name: drop_unyielded :many
+-- What these tasks gave under an earlier generation and do not give any more.
+with old as materialized (
     select o.observation_key
       from scrape.observations o
      where o.source_task_key = any(%(tasks)s::uuid[]) and o.attempt_id <> all(%(attempts)s::uuid[])
@@ -127,6 +137,14 @@ delete from scrape.observations o
  using old
  where o.observation_key = old.observation_key
 returning o.observation_key;
+
+-- name: lock_collisions :many
+-- Before the best of them is chosen, in a statement of its own: another task may be dropping its row just now.
+select observation_key
+  from scrape.observation_collisions
+ where observation_key = any(%(observation_keys)s::uuid[])
+ order by observation_key, source_task_key
+   for update;
 
 -- name: promote_collisions :none
 -- Where the owner of a key dropped its row, the best valid row of the others takes its place.
@@ -139,13 +157,14 @@ with best as materialized (
     delete from scrape.observation_collisions c
      using best
      where c.observation_key = best.observation_key and c.source_task_key = best.source_task_key
+    returning c.*
 )
 insert into scrape.observations (
        observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
        generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version)
 select observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
        generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version
-  from best
+  from taken
  order by observation_key
 on conflict (observation_key) do nothing;
 

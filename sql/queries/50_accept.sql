@@ -103,6 +103,18 @@ select sequence, state, members, verdict, content_hash, dataset_version
  order by dataset_version desc
  limit 1;
 
+-- name: find_undecided :many
+-- Partitions of which nothing is open and that nobody judged: what their collecting run left was ended without it.
+select c.run_id, c.retailer, r.collection_window
+  from scrape.candidates c
+  join scrape.runs r using (run_id)
+  join scrape.run_partitions p using (run_id, retailer)
+ where c.state in ('collecting', 'candidate') and r.dataset_id = %(dataset_id)s and p.planned_at is not null
+   and not exists (select 1 from scrape.tasks t
+                    where t.run_id = c.run_id and t.retailer = c.retailer
+                      and t.state in ('pending', 'retry_wait', 'leased'))
+ order by r.window_start, c.retailer;
+
 -- name: find_releasable :many
 -- Windows whose retailers are all accepted and that may lack a version of what was accepted: nobody judged them
 -- together yet, nobody published what was, or a retailer was judged again since.

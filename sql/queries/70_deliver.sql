@@ -52,10 +52,18 @@ returning event_id;
 -- name: expire_sending :many
 -- transition: delivery sending -> uncertain
 -- A sender that stopped in the middle: nobody knows what arrived, so the destination is asked.
-update scrape.deliveries
+with stopped as materialized (
+    select event_id, destination
+      from scrape.deliveries
+     where state = 'sending' and send_until < (select clock_timestamp())
+     order by event_id, destination
+       for update skip locked
+)
+update scrape.deliveries d
    set state = 'uncertain', send_until = null, last_error = 'the sender stopped before it knew'
- where state = 'sending' and send_until < clock_timestamp()
-returning event_id, destination;
+  from stopped
+ where d.event_id = stopped.event_id and d.destination = stopped.destination
+returning d.event_id, d.destination;
 
 -- name: get_uncertain :many
 select d.event_id, d.destination, d.send_token, d.idempotency_key, e.run_id, e.payload

@@ -297,6 +297,37 @@ def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
         assert requested(dg.DagsterInstance.ephemeral()) == []
 
 
+def test_a_retailer_that_was_ended_after_its_run_is_judged_by_the_sensor(
+    project: settings.Settings, shop: RunningShop, pool: Pool
+) -> None:
+    """By its deadline, or by a stop that nobody resumed: then no run is there that would judge it."""
+    dataset, window = load.dataset(project.project, "shop"), today(project)
+    run.plan_or_refuse(pool, dataset, window, None, now=datetime.now(UTC))
+    repository = definitions(project).get_repository_def()
+    sensor = repository.get_sensor_def("release_shop_when_complete")
+
+    def states(instance: dg.DagsterInstance) -> list[str]:
+        with dg.build_sensor_context(
+            instance=instance, repository_def=repository, resources={"store": StoreResource()}
+        ) as context:
+            sensor.evaluate_tick(context)
+        with postgres.transaction(pool) as tx:
+            return [row.state for row in tx.execute("select state from scrape.candidates order by retailer")]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert states(instance) == ["collecting"] * 3
+        with postgres.transaction(pool) as tx:
+            tx.execute(
+                "update scrape.tasks set state = 'quarantined', last_failure_class = 'window_closed'"
+                " where retailer = 'papelaria'"
+            )
+        tags = {"dagster/partition": f"papelaria|{window}"}
+        its_run = instance.add_run(dg.DagsterRun("collect_shop", tags=tags, status=dg.DagsterRunStatus.STARTED))
+        assert states(instance) == ["collecting"] * 3, "its own run judges it"
+        instance.report_run_failed(its_run)
+        assert states(instance) == ["collecting", "collecting", "rejected"]
+
+
 def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Settings, pool: Pool, url: str) -> None:
     dataset = load.dataset(project.project, "shop")
     nowhere = settings.Store(postgres.with_database(url, "there_is_none"), url, started=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
-from scrape_assets.errors import StoreUnreachable
+from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 from scrape_assets.flow import plan, verify
 from scrape_assets.flow.commit import Committer, Item
 from scrape_assets.rules import keys
@@ -257,6 +258,53 @@ def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(
     assert of(pool, second) == []
     lost = rows_of(pool, "select payload ->> 'name' from scrape.observation_collisions")
     assert lost == [("of 1",)]
+
+
+def until_somebody_waits_for_a_lock(pool: Pool) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not rows_of(pool, "select from pg_locks where not granted"):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("owner_first", [True, False])
+def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_it(
+    pool: Pool, planned: str, owner_first: bool
+) -> None:
+    owner, other = claimed(pool, planned)[:2]
+    with postgres.transaction(pool) as tx:
+        for one, seconds in ((other, 1), (owner, 2)):
+            its = committed(one, row(one, entity="same"))
+            assert store_finish(tx, replace(its, observed_at=its.observed_at + timedelta(seconds=seconds)))
+    for one in (owner, other):
+        reopened(pool, one)
+    with postgres.transaction(pool) as tx:
+        claims = {one.task_key: one for one in claim(tx, planned)}
+
+    def drops(tx: Transaction, one: Claim) -> set[Any]:
+        again = claims[one.task_key]
+        return store_finish(tx, replace(committed(again, row(again, entity=f"of {one.task_key}")), again=True))
+
+    def drops_alone(one: Claim) -> set[Any]:
+        with postgres.transaction(pool) as tx:
+            return drops(tx, one)
+
+    first, second = (owner, other) if owner_first else (other, owner)
+    with ThreadPoolExecutor(1) as thread:
+        with postgres.transaction(pool) as tx:
+            assert drops(tx, first)
+            waiting = thread.submit(drops_alone, second)
+            until_somebody_waits_for_a_lock(pool)
+        assert waiting.result()
+    for table in ("observations", "observation_collisions"):
+        assert rows_of(pool, f"select from scrape.{table} where entity_key = 'same'") == [], table
+    assert_sound(pool)
+
+
+def test_a_statement_that_postgres_refuses_for_another_reason_is_said_in_words(pool: Pool) -> None:
+    with pytest.raises(ScrapeAssetsError, match="42703"):
+        with postgres.transaction(pool) as tx:
+            tx.execute("select no_such_column")
 
 
 def store_finish(tx: Transaction, result: Result) -> set[Any]:

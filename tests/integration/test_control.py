@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +21,7 @@ from scrape_assets.flow.collect import BACKLOG
 from scrape_assets.flow.commit import GROUP
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import refusals
-from scrape_assets.store import lease, postgres
+from scrape_assets.store import lease, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -340,3 +342,45 @@ def test_frozen_is_refused_where_the_schema_changed(pool: Pool, tmp_path: Path, 
     north, south = plan.plan(pool, other, WINDOW, now=NOW, frozen=True)
     assert north.problem and "schema.columns.more" in north.problem
     assert south.problem
+
+
+def until_somebody_waits_for_a_lock(pool: Pool) -> None:
+    give_up = time.monotonic() + 300
+    while True:
+        with postgres.transaction(pool) as tx:
+            if tx.execute("select from pg_locks where not granted").fetchall():
+                return
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def test_a_claim_that_waited_for_its_turn_takes_nothing_of_what_was_paused_meanwhile(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = planned(pool, tmp_path, shop)
+    with ThreadPoolExecutor(1) as thread:
+        with postgres.transaction(pool) as tx:
+            tx.execute("select from scrape.origins for update")
+            waiting = thread.submit(claim, pool, dataset, 5)
+            until_somebody_waits_for_a_lock(pool)
+            assert control.pause(pool, RUN, ["north"], "now") == ["north"]
+        assert waiting.result() == []
+    assert states(pool) == {"pending": 30}
+
+
+def test_a_partition_that_is_opened_again_while_acceptance_waits_for_it_is_not_closed(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    """What is open is asked in a statement after the lock: the lock's own statement still sees what was before it."""
+    dataset = planned(pool, tmp_path, shop, pages=2)
+    collect(pool, tmp_path, dataset)
+    with ThreadPoolExecutor(1) as thread:
+        with postgres.transaction(pool) as tx:
+            runs.lock_partition(tx, RUN, "north")
+            waiting = thread.submit(accept.accept_retailer, pool, dataset, RUN, "north")
+            until_somebody_waits_for_a_lock(pool)
+            tx.execute(
+                "update scrape.tasks set state = 'pending', rows_committed = null where retailer = 'north'"
+                " and task_key = (select max(task_key::text)::uuid from scrape.tasks where retailer = 'north')"
+            )
+        assert waiting.result().state == "collecting"

@@ -104,6 +104,17 @@ def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -
     assert verify.verify(pool).violations == []
 
 
+def test_a_stale_worker_pauses_no_origin(pool: Pool, planned: str) -> None:
+    (first,) = claim(pool, planned)
+    refused = Result(
+        first.lease, SITE, "retry_wait", "retry", first.leased_at, "v1",
+        failure_class="rate_limited", task_class="rate_limited", delay_seconds=1.0, pause_origin_seconds=3600.0,
+    )  # fmt: skip
+    expire(pool)
+    assert finish(pool, refused) == set()
+    assert len(claim(pool, planned)) == 1, "the origin is open"
+
+
 @pytest.mark.parametrize("part", ["lease_token", "attempt_id"])
 def test_each_part_of_the_fence_is_needed(pool: Pool, planned: str, part: str) -> None:
     (mine,) = claim(pool, planned)

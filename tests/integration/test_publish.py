@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import psycopg
 import pytest
 
 from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.errors import CandidateRejected
+from scrape_assets.errors import CandidateRejected, ScrapeAssetsError
 from scrape_assets.flow import accept, plan, publish, rehearse, run, verify
 from scrape_assets.flow.publish import Published
 from scrape_assets.flow.run import Machine
@@ -160,7 +159,7 @@ def test_a_published_row_is_neither_changed_nor_taken_away(pool: Pool, tmp_path:
         "update scrape.published_observations set change = 'new'",
         "delete from scrape.published_observations",
     ):
-        with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+        with pytest.raises(ScrapeAssetsError, match="append-only"):
             with postgres.transaction(pool) as tx:
                 tx.execute(statement)
     assert rows_of(pool, "select * from scrape.published_observations order by observation_key") == before
@@ -255,6 +254,16 @@ def test_a_version_is_made_of_what_was_accepted_or_not_at_all(pool: Pool, tmp_pa
     run_id = accepted(pool, dataset := declared(tmp_path), NEWER, offers())
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.candidates set content_hash = 'another'")
+    with pytest.raises(CandidateRejected, match="accepted with other rows than north has now"):
+        publish.publish(pool, dataset, run_id)
+    assert count(pool, "published_observations", "outbox") == {"published_observations": 0, "outbox": 0}
+
+
+def test_a_version_is_made_of_the_generation_that_was_accepted(pool: Pool, tmp_path: Path) -> None:
+    """A recovery that gave the same rows is another generation all the same, and is judged for itself."""
+    run_id = accepted(pool, dataset := declared(tmp_path), NEWER, offers())
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.candidates set generation = 2")
     with pytest.raises(CandidateRejected, match="accepted with other rows than north has now"):
         publish.publish(pool, dataset, run_id)
     assert count(pool, "published_observations", "outbox") == {"published_observations": 0, "outbox": 0}

@@ -67,7 +67,7 @@ def test_a_kill_ends_the_process_after_it_was_written_down(tmp_path: Path) -> No
     assert log.read_text().startswith("K1 kill ")
 
 
-@pytest.mark.parametrize("text", ["K99=kill", "K1", "K1=explode", "K1=kill@x", "=kill"])
+@pytest.mark.parametrize("text", ["K99=kill", "K1", "K1=explode", "K1=kill@x", "K1=kill@0", "=kill"])
 def test_what_cannot_be_armed_is_said_in_words(text: str) -> None:
     with pytest.raises(ValueError, match="is none; expected K1=kill"):
         failpoints.arm(text, None)
