@@ -30,7 +30,7 @@ Transaction = psycopg.Connection[Any]
 Pool = ConnectionPool[psycopg.Connection[Any]]
 
 
-NETWORK = {
+NETWORK: dict[str, Any] = {
     "connect_timeout": 30,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
