@@ -76,7 +76,8 @@ class SegmentWriter:
             self._file = None
 
 
-_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only the other
+def _sync_data(file: int) -> None:
+    getattr(os, "fdatasync", os.fsync)(file)  # macOS has only the other
 
 
 def _sync_folder(folder: Path) -> None:
