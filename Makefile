@@ -6,6 +6,8 @@ PYTHON ?= python3
 PEERS := $(VENV)/peers
 STAMP := $(VENV)/.installed
 QUICK := tests/unit tests/property tests/pages tests/integration
+# Each of these processes has a Postgres of its own.
+TOGETHER := -n auto --maxprocesses 4 --dist loadfile
 pip = $(1) -m pip install --quiet --disable-pip-version-check --no-deps $(2)
 # Exactly what is named, into the environment of a Python: by uv, of the machine or of the lock, else by pip.
 install = if uv="$$(command -v uv || ls $(BIN)/uv 2>/dev/null)"; \
@@ -37,7 +39,7 @@ demo: setup ## collect a small shop, kill the worker on the way, resume, publish
 	@$(BIN)/scrape-assets demo
 
 test: setup ## the tests (minutes; no service needed)
-	@$(BIN)/python -m pytest -m "not slow" $(QUICK)
+	@$(BIN)/python -m pytest -m "not slow" $(TOGETHER) $(QUICK)
 
 real: setup ## collect real pages (those where REAL_PAGES says) and compare with what is known of them
 	@$(BIN)/python -m tests.helpers.real
@@ -60,7 +62,7 @@ check: setup ## format, lint, types, layers, migrations, definitions, tests
 	@$(BIN)/scrape-assets init $(VENV)/checked --json >/dev/null  # a folder without datasets would define nothing
 	VIRTUAL_ENV="$(CURDIR)/$(VENV)" DAGSTER_HOME="$(CURDIR)/$(VENV)/dagster_home" PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  SCRAPE_ASSETS_PROJECT="$(CURDIR)/$(VENV)/checked" $(BIN)/dg check defs
-	$(BIN)/python -m pytest -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -m "not slow" $(TOGETHER) $(QUICK)
 
 check-all: check ## check, and the slow suites: kills, Dagster, wheel, drills in full size, breaks that tests must notice
 	$(BIN)/python -m pytest -m "slow or ui"

@@ -267,7 +267,8 @@ def tried(mutation: Mutation | None, tests: Sequence[str]) -> tuple[int, str]:
     if failed:
         return ended.returncode, failed[0].removeprefix("FAILED ").partition(" - ")[0]
     last = (ended.stdout.strip().splitlines() or [ended.stderr.strip()[-200:]])[-1]
-    return ended.returncode, f"pytest ended with {ended.returncode}: {last}"
+    # An error of a fixture is no test that failed.
+    return ended.returncode if ended.returncode != 1 else 3, f"pytest ended with {ended.returncode}: {last}"
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,12 @@ class Ground:
     project: Path
     site: plain.Site
     state: Path | None
+    today: date
     say: Callable[[str], None]
 
     def job(self, number: int, **more: Any) -> Job:
         """A process for the `number`-th window of the drill."""
-        day = datetime.now(UTC).date() - timedelta(days=number)
+        day = self.today - timedelta(days=number)
         fired, told = self.project / f"fired-{number}", self.project / f"acknowledged-{number}"
         return Job(more.pop("url", self.url), self.project, day.isoformat(), fired=fired, acknowledged=told, **more)
 
@@ -198,14 +199,20 @@ def _clock(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
 
 def _start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["scrape_assets.flow.drilled"])
+    # The second is what a child imports as its main module when the program itself was started.
+    context.set_forkserver_preload(["scrape_assets.flow.drilled", "scrape_assets.cli"])
     process = context.Process(target=target, args=arguments)
     process.start()
     return process
 
 
 def _end_of(process: BaseProcess) -> int:
-    process.join(PATIENCE_SECONDS)
+    try:
+        process.join(PATIENCE_SECONDS)
+    except BaseException:  # Ctrl-C: it would keep the scratch database from being dropped
+        process.kill()
+        process.join()
+        raise
     if process.exitcode is None:
         process.kill()
         process.join()
@@ -386,13 +393,18 @@ def _stop_one(ground: Ground, job: Job, outcome: Outcome) -> None:
         _after_a_death(ground, job, outcome)
         other = _start(drilled.work, job)
         _until(lambda: not _leases_of(ground, job, process), "the reaper")
+        with _pool(ground) as pool, postgres.transaction(pool) as tx:
+            # Their COMMIT may have been on its way when it was stopped.
+            before = store.given_up(tx, sorted(mine)).committed
         os.kill(process.pid, signal.SIGCONT)
-        outcome.fired += int(bool(mine))
+        outcome.fired += int(before < len(mine))
         for one in (process, other):
             if code := _end_of(one):
                 outcome.wrong.append(f"a worker did not end well: exit code {code}")
         with _pool(ground) as pool, postgres.transaction(pool) as tx:
-            if late := store.given_up(tx, sorted(mine)).committed:
+            # Two workers live now, and a slow machine lets either lose a lease to the other.
+            outcome.in_flight += len(store.expired(tx, job.run_id) - set().union(*outcome.flights.values()))
+            if late := store.given_up(tx, sorted(mine)).committed - before:
                 outcome.wrong.append(f"{late} results passed the fence although their leases were another's")
     finally:
         # One that stands still would never be joined.
@@ -412,10 +424,14 @@ def _terminated(ground: Ground, number: int, outcome: Outcome, times: int) -> No
 def _terminate_one(ground: Ground, job: Job, outcome: Outcome) -> None:
     """A process that is told to stop gives back what it has, at once and for nothing."""
     process = _start(drilled.work, job)
-    _until(lambda: process.exitcode is not None or bool(_leases_of(ground, job, process)), "a worker with leases")
-    began = time.monotonic()
-    process.terminate()
-    code = _end_of(process)
+    try:
+        _until(lambda: process.exitcode is not None or bool(_leases_of(ground, job, process)), "a worker with leases")
+        began = time.monotonic()
+        process.terminate()
+        code = _end_of(process)
+    finally:
+        process.kill()
+        process.join()
     outcome.seconds_lost = max(outcome.seconds_lost, time.monotonic() - began)
     with _pool(ground) as pool, postgres.transaction(pool) as tx:
         left = len(store.in_flight(tx, job.run_id))
@@ -451,7 +467,7 @@ def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> 
             mine = postgres.create_database(owner_url, name)
             try:
                 postgres.migrate(mine)
-                yield Ground(mine, owner_url, root / "project", site, state, say)
+                yield Ground(mine, owner_url, root / "project", site, state, datetime.now(UTC).date(), say)
             finally:
                 postgres.drop_database(owner_url, name)
         finally:

@@ -72,10 +72,10 @@ class _Ahead(datetime):
 
 def _put_the_clock_ahead() -> None:
     """Whatever of ours asks this process for the time is told a wrong one; leases and due times are the database's."""
-    really = time.time
+    really, ours = time.time, datetime  # this module's own name is replaced on the way, too
     time.time = lambda: really() + CLOCK_AHEAD.total_seconds()
     for name, module in list(sys.modules.items()):
-        if name.startswith("scrape_assets.") and getattr(module, "datetime", None) is datetime:
+        if name.startswith("scrape_assets.") and getattr(module, "datetime", None) is ours:
             module.datetime = _Ahead  # type: ignore[attr-defined]
 
 

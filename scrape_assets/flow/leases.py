@@ -120,7 +120,7 @@ class Leases:
                     async with self._extending:
                         await self._extend()
                     due = now() + every
-                self.paused = await self._apart(self._reap, origins, list(self._held))
+                self.paused = await self._apart(self._reap, origins)
             await asyncio.sleep(max(RETRY_SECONDS, min(REAP_SECONDS, due - now())))
 
     async def _extend(self) -> None:
@@ -153,9 +153,10 @@ class Leases:
             failpoints.reach("K11", lambda: postgres.lose(tx))
             return kept
 
-    def _reap(self, origins: Sequence[str], mine: Sequence[Lease]) -> set[str]:
+    def _reap(self, origins: Sequence[str]) -> set[str]:
         with postgres.transaction(self._pool) as tx:
-            if lease.reap(tx, self._worker_id, mine):
+            # Read here and not before: to get a connection may have taken longer than a lease.
+            if lease.reap(tx, self._worker_id, list(self._held)):
                 failpoints.reach("K12", lambda: postgres.lose(tx))
         control.step(self._pool)
         with postgres.transaction(self._pool) as tx:

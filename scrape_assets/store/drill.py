@@ -21,6 +21,11 @@ def clock(tx: Transaction) -> datetime:
     return sql.one(tx, "drill_clock").now  # type: ignore[no-any-return]
 
 
+def expired(tx: Transaction, run_id: str) -> set[UUID]:
+    """The run's attempts whose leases ran out."""
+    return {row.attempt_id for row in sql.many(tx, "drill_expired", run_id=run_id)}
+
+
 def given_up(tx: Transaction, attempt_ids: Sequence[UUID]) -> Any:
     """How many of the attempts are over (`ended`), how many of those `committed`, and when the last was (`last_at`)."""
     return sql.one(tx, "drill_given_up", attempt_ids=list(attempt_ids))

@@ -106,6 +106,7 @@ def settle(tx: Transaction, event: Uncertain, receipt: Mapping[str, Any] | None)
 
 def version_rows(tx: Transaction, run_id: str, dataset_version: int) -> Iterator[tuple[Any, ...]]:
     """(retailer, context, entity_key, observed_at as epoch seconds, extractor_version, payload JSON) of a version."""
+    sql.one(tx, "stay_idle")
     query = sql.queries()["copy_version"].text.encode()
     with tx.cursor().copy(query, {"run_id": run_id, "dataset_version": dataset_version}) as copy:
         copy.set_types(["text", "text", "text", "float8", "text", "text"])

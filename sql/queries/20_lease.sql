@@ -75,6 +75,7 @@ select claimed.*,
 -- name: heartbeat :many
 -- transition: task leased -> leased
 -- Extends what is still mine, never past the task's own deadline; an attempt that does not come back lost its lease.
+-- A stronger lock would wait for, and be waited for by, rows that refer to these tasks.
 with mine as materialized (
     select * from json_to_recordset(%(leases)s::json) as m (task_key uuid, lease_token bigint, attempt_id uuid)
 ), held as materialized (
@@ -82,7 +83,7 @@ with mine as materialized (
       from scrape.tasks t join mine m using (task_key)
      where t.state = 'leased' and t.lease_token = m.lease_token and t.attempt_id = m.attempt_id
      order by t.task_key
-       for update of t
+       for no key update of t
 )
 update scrape.tasks t
    set lease_until = greatest(t.lease_until,

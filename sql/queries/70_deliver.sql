@@ -65,6 +65,10 @@ update scrape.deliveries d
  where d.event_id = stopped.event_id and d.destination = stopped.destination
 returning d.event_id, d.destination;
 
+-- name: stay_idle :one
+-- This transaction may wait for a destination for as long as that takes: it only reads.
+select set_config('idle_in_transaction_session_timeout', '0', true) as idle;
+
 -- name: get_uncertain :many
 select d.event_id, d.destination, d.send_token, d.idempotency_key, e.run_id, e.payload
   from scrape.deliveries d

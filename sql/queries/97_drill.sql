@@ -4,6 +4,11 @@ select task_key, url, attempt_id, lease_owner
   from scrape.tasks
  where run_id = %(run_id)s and state = 'leased';
 
+-- name: drill_expired :many
+select attempt_id
+  from scrape.attempts
+ where run_id = %(run_id)s and outcome = 'lease_expired';
+
 -- name: drill_given_up :one
 -- How many of these attempts are over, how many of them with a commit, and when the last one was.
 select count(*) filter (where outcome <> 'running') as ended,

@@ -13,9 +13,9 @@ dataset: {name}
 window: {{every: day, at: "00:00", timezone: UTC, start: 2026-01-01}}
 accept: {{coverage: {coverage}}}
 retry: {{attempts: {attempts}, base: 0.1s, cap: 0.5s}}
-lease: {{for: {lease}, task_deadline: 120s}}
+lease: {{for: {lease}, task_deadline: {task_deadline}}}
 publish: {{to: {{lake: {{files: {{path: published, format: {format}}}}}}}}}
-defaults: {{fetch: {{rate: none, concurrency: 8, timeout: 30s}}}}
+defaults: {{fetch: {{rate: none, concurrency: 8, timeout: {timeout}}}}}
 """
 
 RETAILER = """\
@@ -34,6 +34,8 @@ def dataset(
     coverage: float = 0.9,
     attempts: int = 3,
     lease: str = "30s",
+    timeout: str = "30s",
+    task_deadline: str = "120s",
     format: str = "jsonl",
     more: str = "key: [sku]",
 ) -> Dataset:
@@ -41,7 +43,15 @@ def dataset(
     home = folder / "datasets" / name
     (home / "retailers").mkdir(parents=True, exist_ok=True)
     (home / "dataset.yaml").write_text(
-        DATASET.format(name=name, coverage=coverage, attempts=attempts, lease=lease, format=format)
+        DATASET.format(
+            name=name,
+            coverage=coverage,
+            attempts=attempts,
+            lease=lease,
+            timeout=timeout,
+            task_deadline=task_deadline,
+            format=format,
+        )
     )
     for retailer, (site, paths) in sites.items():
         (home / "retailers" / f"{retailer}.yaml").write_text(RETAILER.format(site=site, name=retailer, more=more))

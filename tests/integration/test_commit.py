@@ -260,20 +260,23 @@ def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(
     assert lost == [("of 1",)]
 
 
+WAITING_FOR_A_LOCK = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
 def until_somebody_waits_for_a_lock(pool: Pool) -> None:
     give_up = time.monotonic() + PATIENCE_SECONDS
-    while not rows_of(pool, "select from pg_locks where not granted"):
+    while not rows_of(pool, WAITING_FOR_A_LOCK):
         assert time.monotonic() < give_up
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("owner_first", [True, False])
-def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_it(
+def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_its_own(
     pool: Pool, planned: str, owner_first: bool
 ) -> None:
-    owner, other = claimed(pool, planned)[:2]
+    owner, other, third = claimed(pool, planned)[:3]
     with postgres.transaction(pool) as tx:
-        for one, seconds in ((other, 1), (owner, 2)):
+        for one, seconds in ((third, 1), (other, 2), (owner, 3)):
             its = committed(one, row(one, entity="same"))
             assert store_finish(tx, replace(its, observed_at=its.observed_at + timedelta(seconds=seconds)))
     for one in (owner, other):
@@ -296,8 +299,9 @@ def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_it(
             waiting = thread.submit(drops_alone, second)
             until_somebody_waits_for_a_lock(pool)
         assert waiting.result()
-    for table in ("observations", "observation_collisions"):
-        assert rows_of(pool, f"select from scrape.{table} where entity_key = 'same'") == [], table
+    left = rows_of(pool, "select source_task_key from scrape.observations where entity_key = 'same'")
+    assert left == [(third.task_key,)], "the row of the one that still has it"
+    assert rows_of(pool, "select 1 from scrape.observation_collisions where entity_key = 'same'") == []
     # There is no recovery batch yet that could open a task again.
     assert {v.name for v in verify.verify(pool).violations} == {"only_legal_moves"}
 

@@ -348,7 +348,9 @@ def until_somebody_waits_for_a_lock(pool: Pool) -> None:
     give_up = time.monotonic() + 300
     while True:
         with postgres.transaction(pool) as tx:
-            if tx.execute("select from pg_locks where not granted").fetchall():
+            if tx.execute(
+                "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            ).fetchall():
                 return
         assert time.monotonic() < give_up
         time.sleep(0.05)

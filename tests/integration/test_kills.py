@@ -81,8 +81,9 @@ def committed(pool: Pool, run_id: str) -> set[str]:
         return set(observe.urls(tx, run_id, "committed"))
 
 
-def declared(folder: Path, shop: Site, pages: int, lease: str) -> Dataset:
-    return make.dataset(folder, {"north": (shop.url, [f"/p/n{i}" for i in range(pages)])}, lease=lease, attempts=5)
+def declared(folder: Path, shop: Site, pages: int, lease: str, timeout: str = "30s") -> Dataset:
+    paths = [f"/p/n{i}" for i in range(pages)]
+    return make.dataset(folder, {"north": (shop.url, paths)}, lease=lease, attempts=5, timeout=timeout)
 
 
 def test_of_300_tasks_204_were_committed_and_96_remain(
@@ -178,7 +179,7 @@ def test_a_worker_that_is_terminated_gives_its_pages_back_at_once_and_uncharged(
     pool: Pool, url: str, tmp_path: Path, shop: Site
 ) -> None:
     now = datetime.now(UTC)
-    plan.plan(pool, declared(tmp_path, shop, 20, "90s"), f"{now:%Y-%m-%d}", now=now)
+    plan.plan(pool, declared(tmp_path, shop, 20, "90s", "100s"), f"{now:%Y-%m-%d}", now=now)
     shop.served_limit = 0
     worker = start(environment(tmp_path, SCRAPE_ASSETS_DATABASE_URL=url), "worker", "prices", "--json")
     until("eight requests", lambda: len(shop.requests) == 8, worker)

@@ -59,6 +59,8 @@ def test_poison_is_quarantined_with_its_reason_and_everything_else_finishes(
         more="key: [sku]\nproduct: {page_object: 'pages.py:Product'}",
         attempts=5,
         lease="120s",
+        timeout="900s",
+        task_deadline="1h",
     )
     plan.plan(pool, dataset, WINDOW, now=NOW)
     work = run.assignments(pool, dataset, WINDOW, ["north"])
