@@ -3,6 +3,7 @@
 SCRAPE_ASSETS_PROJECT        the folder that holds `datasets/`; else the working directory
 SCRAPE_ASSETS_STATE          where the embedded server, artifacts and Dagster's files lie; else <project>/.scrape_assets
 SCRAPE_ASSETS_DATABASE_URL   a PostgreSQL 16 or newer; else an embedded one under the state folder
+SCRAPE_ASSETS_DATABASE       another database on that server, as `demo` makes one for each of its runs
 SCRAPE_ASSETS_CONNECT_TO     "www.shop.example=127.0.0.1:8801,...": rehearsal and tests of real pages
 """
 
@@ -64,10 +65,10 @@ def load(environment: Mapping[str, str] | None = None, working_directory: Path |
     env = os.environ if environment is None else environment
     here = (working_directory or Path.cwd()).resolve()
     named = env.get("SCRAPE_ASSETS_PROJECT")
-    project = Path(named).expanduser().resolve() if named else here
+    project = _folder("SCRAPE_ASSETS_PROJECT", named) if named else here
     if named and not project.is_dir():
         raise DeclarationError(f"SCRAPE_ASSETS_PROJECT={named}: there is no such folder")
-    state = Path(env.get("SCRAPE_ASSETS_STATE") or project / ".scrape_assets").expanduser().resolve()
+    state = _folder("SCRAPE_ASSETS_STATE", env.get("SCRAPE_ASSETS_STATE") or str(project / ".scrape_assets"))
     database = env.get("SCRAPE_ASSETS_DATABASE")
     last_demo = state / DEMO_FOLDER / "last"
     database_url = env.get("SCRAPE_ASSETS_DATABASE_URL") or None
@@ -80,6 +81,13 @@ def load(environment: Mapping[str, str] | None = None, working_directory: Path |
     except ValueError as error:
         raise DeclarationError(f"SCRAPE_ASSETS_CONNECT_TO: {error}") from error
     return Settings(project, state, database_url, database, connect_to)
+
+
+def _folder(name: str, value: str) -> Path:
+    try:
+        return Path(value).expanduser().resolve()
+    except (RuntimeError, ValueError) as error:
+        raise DeclarationError(f"{name}={value!r}: {error}") from error
 
 
 def server_of(database_url: str | None) -> str:

@@ -35,7 +35,7 @@ def pause_command(
     json: Json = False,
 ) -> None:
     """Ask nothing further of a window, or of one retailer of it, until it is resumed; what is under way ends."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         run_id = run_of(dataset, window_key(declared(settings, dataset), window))
         done = control.pause(pool, run_id, [retailer] if retailer else [], reason)
     if json:
@@ -48,7 +48,7 @@ def resume_command(
     dataset: DatasetName, window: Window = "current", retailer: RetailerName = None, json: Json = False
 ) -> None:
     """Let paused or stopped retailers of a window go on; earlier refusals are forgiven."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         key = window_key(declared(settings, dataset), window)
         run_id = run_of(dataset, key)
         done = control.resume(pool, run_id, [retailer] if retailer else [])
@@ -66,7 +66,7 @@ def close_command(
     dataset: DatasetName, window: Window = "current", retailer: RetailerName = None, json: Json = False
 ) -> None:
     """End a window, or one retailer of it, as it is: what is open is quarantined `window_closed`, for good."""
-    with opened() as (settings, _, pool):
+    with opened(dataset) as (settings, _, pool):
         key = window_key(declared(settings, dataset), window)
         run_id = run_of(dataset, key)
         done = control.close(pool, run_id, [retailer] if retailer else [], (lambda _: None) if json else say)

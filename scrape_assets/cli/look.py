@@ -13,6 +13,7 @@ from scrape_assets.cli.output import (
     Window,
     declared,
     emit,
+    harmless,
     opened,
     out,
     run_of,
@@ -151,7 +152,7 @@ def failed_command(
         facts = f"{r.retailer}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
         for line in (facts, f"  {r.url}", f"  {r.reason}" if r.reason else ""):
             if line:
-                out.print(line, highlight=False, markup=False)
+                out.print(harmless(line), highlight=False, markup=False)
 
 
 def say_retailers(summary: dict[str, Any]) -> None:

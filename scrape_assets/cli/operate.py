@@ -215,7 +215,8 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
     """Judge what is collected of a window and publish it if it is accepted; no request is made."""
     with opened(dataset) as (settings, store, pool):
         declaration = declared(settings, dataset)
-        run_id = run_of(dataset, window_key(declaration, window))
+        key = window_key(declaration, window)  # once: the next one may begin meanwhile
+        run_id = run_of(dataset, key)
         if status.run_status(pool, run_id) is None:
             raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
         with postgres.transaction(pool) as tx:
@@ -234,7 +235,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
             store,
             pool,
             declaration,
-            window_key(declaration, window),
+            key,
             planned=[],
             verdicts=verdicts,
             candidate=verdict,

@@ -28,6 +28,8 @@ from scrape_assets.store.postgres import Pool
 WIDTH_OF_A_PIPE = 1000
 """In a file or a pipe nothing is folded: each row of a table is one line of text."""
 
+_CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
 out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
 err = Console(stderr=True, soft_wrap=True)
 
@@ -44,15 +46,20 @@ def emit(value: Any) -> None:
     typer.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
 
 
+def harmless(text: str) -> str:
+    """The text without what a terminal would obey; scraped text may hold such."""
+    return text.translate(_CONTROL)
+
+
 def say(text: str) -> None:
     """A line for the person at the terminal."""
-    err.print(escape(text), highlight=False)
+    err.print(escape(harmless(text)), highlight=False)
 
 
 def complain(text: str) -> None:
     """What went wrong, each line of it."""
     for line in text.splitlines() or ["(no message)"]:
-        err.print(f"[red]error:[/] {escape(line)}", highlight=False)
+        err.print(f"[red]error:[/] {escape(harmless(line))}", highlight=False)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -62,7 +69,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+        drawn.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in row))
     out.print(drawn)
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Site, interval_seconds
+from scrape_assets.errors import DeclarationError
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import ExtractRule, PageRule
@@ -57,6 +58,13 @@ class _Declared(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _path(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{str(path)!r}: {error}") from error
+
+
 class FetchRule(_Declared):
     """How pages are asked for. `via`, `headers` and `allow_private` are frozen with a run, the rest is live."""
 
@@ -77,7 +85,7 @@ class FetchRule(_Declared):
 class AcceptRule(_Declared):
     """When a retailer's rows are good enough. Without `required`, what the schema requires."""
 
-    coverage: float = Field(default=0.995, gt=0, le=1)
+    coverage: float = Field(default=0.995, gt=0, le=1, allow_inf_nan=False)
     required: tuple[str, ...] | None = None
 
 
@@ -104,7 +112,7 @@ class LeaseRule(_Declared):
 class FilesDestination(_Declared):
     """A folder that versions are written to; a relative path counts from the project folder."""
 
-    path: Path
+    path: Annotated[Path, AfterValidator(_path)]
     format: Literal["parquet", "csv", "jsonl"]
 
 
@@ -259,7 +267,12 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
 
 def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tuple[Dataset, Retailer]:
     """The declaration with its frozen part as that manifest has it; what is live stays as it stands now."""
-    extract = ExtractRule.model_validate(frozen["extract"])
+    try:
+        extract = ExtractRule.model_validate(frozen["extract"])
+    except ValidationError as error:
+        raise DeclarationError(
+            f"what {retailer.name} was planned with is nothing that this version can read: {error.errors()[0]['msg']}"
+        ) from error
     return (
         replace(dataset, schema_name=extract.schema_name),
         replace(

@@ -207,17 +207,21 @@ def _form(path: Path, file: BinaryIO) -> tuple[_Parse, int]:
 
 
 def _csv_form(path: Path, first: _Raw) -> tuple[_Parse, int]:
+    unclosed: ValueError | None = None
     for delimiter in (",", ";", "\t"):
         try:
             names = [name.strip().lower() for name in _split(first.text, delimiter)]
         except ValueError as error:
-            raise DeclarationError(f"inventory {path}, line {first.number}: {error}") from error
+            unclosed = unclosed or error
+            continue
         if "url" in names:
             if len(set(names) & set(KEYS)) != len([name for name in names if name in KEYS]):
                 raise DeclarationError(f"inventory {path}, line {first.number}: a column is named twice")
             if misspelt := next((reason for name in names if (reason := _misspelt(name))), None):
                 raise DeclarationError(f"inventory {path}, line {first.number}: {misspelt}")
             return _csv(names, delimiter), first.number
+    if unclosed:
+        raise DeclarationError(f"inventory {path}, line {first.number}: {unclosed}") from unclosed
     if "://" in first.text and not re.search("[,;\t]", first.text):
         return _plain, 0
     raise DeclarationError(

@@ -281,7 +281,7 @@ def _accept(declared: DatasetFile, own: AcceptRule, columns: dict[str, Any]) -> 
 
 def _publish(root: Path, rule: PublishRule) -> PublishRule:
     resolved = {
-        name: Destination(files=FilesDestination(path=root / to.files.path.expanduser(), format=to.files.format))
+        name: Destination(files=FilesDestination(path=root / to.files.path, format=to.files.format))
         for name, to in rule.to.items()
     }
     return rule.model_copy(update={"to": resolved})

@@ -123,7 +123,7 @@ def parse(file: str, content: bytes) -> Source | Problem:
         return problem
     try:
         values = loader.construct_document(node)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         return Problem(
             file, mark.line + 1 if mark else 1, "", f"the file is not YAML: {getattr(error, 'problem', error)}"

@@ -179,6 +179,7 @@ def _users(reference: str, folder: Path) -> pa.DataFrameSchema:
         {name: {"dtype": dtype} for name, column in found.columns.items() if (dtype := _with_nulls(column))}
     )
     schema.coerce = True
+    schema.strict = False  # every row has columns of ours besides the schema's
     schema.name = reference
     return schema
 

@@ -12,6 +12,7 @@ import dagster as dg
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata, names
 from scrape_assets.defs.resources import StoreResource
+from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.flow import accept, control, deliver, publish
 from scrape_assets.rules import windows
 
@@ -77,7 +78,10 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
             for run_id, retailer, window in accept.undecided(pool, dataset):
                 # Else its own run judges it: this one ended before its partition did, by a deadline or a stop.
                 if not _under_way(context.instance, f"{retailer}|{window}"):
-                    accept.accept_retailer(pool, dataset, run_id, retailer)
+                    try:
+                        accept.accept_retailer(pool, dataset, run_id, retailer)
+                    except ScrapeAssetsError as error:  # the other windows are looked at all the same
+                        context.log.warning("%s of %s cannot be judged: %s", retailer, run_id, error)
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         requested = [window for window in due if _may_release(context.instance, job.name, window)]
         for window in requested:

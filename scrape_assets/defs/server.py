@@ -240,13 +240,21 @@ def clear_dead_runs(settings: Settings, store: Store) -> list[str]:
     cleared = []
     with instance.opened(settings, store) as dagster:
         for run in dagster.get_runs(
-            dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
+            dg.RunsFilter(
+                statuses=[
+                    dg.DagsterRunStatus.STARTING,
+                    dg.DagsterRunStatus.STARTED,
+                    dg.DagsterRunStatus.CANCELING,
+                ]
+            )
         ):
             if settings.database_url and not (settings.dagster_home / "storage" / run.run_id).exists():
                 continue
             events = dagster.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
             started = [(e.timestamp, _process_id(e)) for e in events if _process_id(e) is not None]
-            if not started or _lives(*started[-1]):
+            # One that has not said its process yet was launched by a server of ours, which is gone as well.
+            is_dead = not _lives(*started[-1]) if started else not settings.database_url
+            if not is_dead:
                 continue
             message = (
                 "The process of this run is gone, the server found at its start. Run the partition again to resume it."

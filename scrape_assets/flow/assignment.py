@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
@@ -11,7 +12,7 @@ from scrape_assets.sources.extractor import Setup
 from scrape_assets.store.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which a cached property cannot live with
 class Assignment:
     """One partition to work on, with the declaration's live keys and the frozen part it was planned with."""
 
@@ -21,7 +22,7 @@ class Assignment:
     frozen: Frozen
     origins: tuple[str, ...]
 
-    @property
+    @cached_property
     def setup(self) -> Setup:
         """What an extraction process needs to know of this partition, once."""
         rule = declaration.extract_rule(self.dataset, self.retailer)

@@ -32,6 +32,7 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
         },
         "retry": dataset.retry.model_dump(mode="json"),
         "lease": dataset.lease.model_dump(mode="json"),
+        "deadline_seconds": dataset.deadline_seconds,
         "publish": dataset.publish.model_dump(mode="json"),
         "retailers": [_retailer(dataset, retailer) for _, retailer in sorted(dataset.retailers.items())],
     }

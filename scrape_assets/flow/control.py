@@ -61,8 +61,10 @@ def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str]
 
 def tidy(pool: Pool) -> None:
     """What a living worker does every second, done to its end where there may be none: the reaper, the closing step."""
-    with postgres.transaction(pool) as tx:
-        lease.reap(tx, "")
+    reaped = 1
+    while reaped:
+        with postgres.transaction(pool) as tx:
+            reaped = lease.reap(tx, "")
     while step(pool):
         pass
 

@@ -14,6 +14,7 @@ _SIGNS = {
     "R$": "BRL", "US$": "USD", "U$S": "USD", "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD",
     "HK$": "HKD", "NT$": "TWD", "S$": "SGD", "MX$": "MXN", "CLP$": "CLP", "Ft": "HUF", "RM": "MYR", "Rp": "IDR",
     "Br": "BYN", "CN¥": "CNY", "JP¥": "JPY", "EURO": "EUR", "Euro": "EUR", "euro": "EUR", "SFr": "CHF", "Fr.": "CHF",
+    "лв": "BGN",
 }  # fmt: skip
 _DOLLARS = frozenset(
     "USD CAD AUD NZD SGD HKD TWD MXN ARS CLP COP UYU BBD BMD BND BSD BZD DOP FJD GYD JMD KYD LRD NAD SBD SRD TTD XCD"
@@ -39,6 +40,8 @@ _WORD_AT_NUMBER = re.compile(
     rf"[0-9][\s|]?({'|'.join(sorted(_WORDS))})(?!\w)|(?<!\w)({'|'.join(sorted(_WORDS - {'ALL', 'TOP'}))})[\s|]?[0-9]"
 )
 
+_CODE_AT_NUMBER = re.compile(r"[0-9][\s|]?([A-Z]{3})(?!\w)|(?<!\w)([A-Z]{3})[\s|]?[0-9]")
+
 
 @cache
 def live_codes() -> frozenset[str]:
@@ -46,6 +49,16 @@ def live_codes() -> frozenset[str]:
     tenders = get_global("territory_currencies")
     return frozenset(
         code for history in tenders.values() for code, _, until, tender in history if tender and until is None
+    )
+
+
+@cache
+def dead_codes() -> frozenset[str]:
+    """The codes that were legal tender once and are not any more: an amount of them is an amount of nothing."""
+    tenders = get_global("territory_currencies")
+    return (
+        frozenset(code for history in tenders.values() for code, _, until, tender in history if tender and until)
+        - live_codes()
     )
 
 
@@ -90,6 +103,15 @@ def codes_at_numbers(text: str) -> list[str]:
     (['RON'], [], [])
     """
     return [after or before for after, before in _WORD_AT_NUMBER.findall(text)]
+
+
+def dead_codes_at_numbers(text: str) -> list[str]:
+    """The dead codes that stand right at a number.
+
+    >>> dead_codes_at_numbers("100,50 HRK"), dead_codes_at_numbers("HRK, 100 EUR")
+    (['HRK'], [])
+    """
+    return [code for pair in _CODE_AT_NUMBER.findall(text) for code in pair if code in dead_codes()]
 
 
 def currency_code(text: str) -> str | None:

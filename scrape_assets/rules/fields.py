@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any, assert_never
 
 from parsel import Selector
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from scrape_assets.rules.currency import currency_code
-from scrape_assets.rules.document import Document, apart, text_of
+from scrape_assets.rules.document import Document, text_of
 from scrape_assets.rules.keys import plain
 from scrape_assets.rules.money import APART, Money, Refusal, not_asked, parse_money, parse_number
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, iso_utc, priced
@@ -68,7 +68,7 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
             continue
         source = _shown(spec)
         if isinstance(value, Money):
-            if value.currency and "currency" not in page.fields:
+            if value.currency:
                 if values.setdefault("currency", value.currency) != value.currency:
                     return Failed(FailureClass.EXTRACTION, f"{name}: {source} is in another currency than the row")
                 sources.setdefault("currency", "declared money" if spec.money or page.money else source)
@@ -108,7 +108,11 @@ def _value(document: Document, scope: LexborNode | None, name: str, rule: Extrac
             return code
         raise _Unfit(f"found {snippet(texts[0])}, which names no single currency in use")
     if spec.kind in ("money", "decimal", "int"):
-        return _only(texts, spec, rule.page, currency, asked=rule.schema_name == PRODUCT_OFFER and name == "price")
+        is_offer = rule.schema_name == PRODUCT_OFFER
+        value = _only(texts, spec, rule.page, currency, asked=is_offer and name == "price")
+        if is_offer and isinstance(value, Money) and not value.amount:
+            raise _Unfit(f"found {snippet(texts[0])}: an amount of zero", missing=True)
+        return value
     return _read(document, texts, spec)
 
 
@@ -210,8 +214,7 @@ def _by_xpath(document: Document, scope: LexborNode | None, spec: FieldRule) -> 
             names = (spec.attr,) if spec.attr else _ADDRESS_ATTRIBUTES
             text = next((hit.attrib[name] for name in names if hit.attrib.get(name)), "")
         else:
-            joint = _joint(spec)
-            text = joint.join(hit.xpath(".//text()[not(parent::script or parent::style)]").getall())
-            text = apart(text) if joint == APART else text
+            root_of_hit = LexborHTMLParser(hit.get()).root
+            text = text_of(root_of_hit, joint=_joint(spec)) if root_of_hit is not None else ""
         found.append(" ".join(text.split()))
     return found

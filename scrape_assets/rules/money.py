@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Literal
 
 from scrape_assets.rules import price_words
-from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, signs_in
+from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, dead_codes_at_numbers, signs_in
 
 DecimalSeparator = Literal[",", "."]
 MAX_TEXT = 200
@@ -23,7 +23,8 @@ _FOLDED = str.maketrans(
     {
         "，": ",", "．": ".", "。": ".", "﹐": ",", "﹒": ".",
         "’": "'", "‘": "'", "′": "'", "´": "'", "`": "'", "＇": "'",
-        "−": "-", "–": "-", "—": "-", "‒": "-", "－": "-", "\N{SOFT HYPHEN}": None, "\N{ZERO WIDTH SPACE}": None,
+        "−": "-", "–": "-", "—": "-", "‒": "-", "－": "-", "\N{HYPHEN}": "-", "\N{NON-BREAKING HYPHEN}": "-",
+        "\N{SMALL HYPHEN-MINUS}": "-", "\N{SOFT HYPHEN}": None, "\N{ZERO WIDTH SPACE}": None,
         "\N{LEFT-TO-RIGHT MARK}": None, "\N{RIGHT-TO-LEFT MARK}": None, "\N{ZERO WIDTH NO-BREAK SPACE}": None,
     }
 )  # fmt: skip
@@ -66,14 +67,10 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
     folded = fold(text)
     shown = repr(text.strip())
     found = signs_in(folded)
-    if currency is not None:
-        stated = found or [frozenset((code,)) for code in codes_at_numbers(folded)]
-        if any(currency not in possible for possible in stated):
-            return Refusal(f"ambiguous price {shown}: another currency than {currency}", True)
-    elif found and (common := frozenset.intersection(*found)):
-        currency = next(iter(common)) if len(common) == 1 else None
-    elif found:
-        return Refusal(f"ambiguous price {shown}: more than one currency", True)
+    stated = _currency(folded, shown, found, currency)
+    if isinstance(stated, Refusal):
+        return stated
+    currency = stated
     if what := price_words.not_a_price(folded):
         return Refusal(f"ambiguous price {shown}: {what}, not a price", True)
     number = _one_number(folded, shown, "price", decimal, currency)
@@ -85,6 +82,22 @@ def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency:
     if is_whole and not (found or codes_at_numbers(folded)) and price_words.counts(folded):
         return Refusal(f"ambiguous price {shown}: a count, perhaps; no currency stands there", True)
     return Money(number, currency)
+
+
+def _currency(folded: str, shown: str, found: list[frozenset[str]], declared: str | None) -> str | Refusal | None:
+    """The declared currency, which nothing in the text contradicts, else the one that the text states, else None."""
+    if not found and (dead := dead_codes_at_numbers(folded)):
+        return Refusal(f"ambiguous price {shown}: {dead[0]} is no money any more", True)
+    if declared is not None:
+        stated = found or [frozenset((code,)) for code in codes_at_numbers(folded)]
+        if any(declared not in possible for possible in stated):
+            return Refusal(f"ambiguous price {shown}: another currency than {declared}", True)
+        return declared
+    if not found:
+        return None
+    if common := frozenset.intersection(*found):
+        return next(iter(common)) if len(common) == 1 else None
+    return Refusal(f"ambiguous price {shown}: more than one currency", True)
 
 
 def not_asked(text: str) -> Refusal | None:
@@ -171,9 +184,12 @@ def _is_glued(before: str, after: str) -> bool:
 
 
 def _is_negative(before: str) -> bool:
-    """Whether a minus belongs to the number: at its front, after nothing or a space, perhaps before a currency."""
+    """Whether a minus belongs to the number: at its front, after nothing, a space or a sign, perhaps before a currency.
+
+    After a digit it is a range, and after a colon the stroke that some shops write there: "Price:-₹500".
+    """
     before = before.replace(APART, " ")
-    return re.search(r"(?:^|[\s(])-\s?[^\w\s-]?\s?$|^-\s?[A-Z]{3}\s?$", before) is not None
+    return re.search(r"(?:^|[^\w.,':-])-\s?[^\w\s-]?\s?$|^-\s?[A-Z]{3}\s?$", before) is not None
 
 
 def _read(token: str, decimal: DecimalSeparator | None, currency: str | None, whole: bool) -> Decimal | Refusal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 
 from stdnum import ean
 
-from scrape_assets.rules.currency import currency_code, signs_in
+from scrape_assets.rules.currency import currency_code, dead_codes, signs_in
 from scrape_assets.rules.document import Document
 from scrape_assets.rules.keys import plain
 from scrape_assets.rules.money import Money, Refusal, not_asked, parse_money, parse_number
@@ -89,12 +90,18 @@ def first_text(value: Any) -> str | None:
     return next(iter(texts(value)), None)
 
 
+_NOUGHT_OR_DATE = re.compile(r"(?<![\w.,])0(?!\w|[.,]\d)|\d[.-]\d")
+"""A stock of zero, and a day from which there is one, are no stock."""
+
+
 def availability(text: str) -> str:
     """One of the seven words of `product_offer`; `unknown` for a text that states none of them clearly.
 
     >>> [availability(text) for text in ("http://schema.org/InStock", "Sold out", "In stock (22 left)", "Auf Lager")]
     ['in_stock', 'out_of_stock', 'in_stock', 'unknown']
     """
+    if _NOUGHT_OR_DATE.search(text.rsplit("/", 1)[-1]):
+        return "unknown"
     word = "".join(char for char in text.rsplit("/", 1)[-1].lower() if char.isalpha())
     if word in _AVAILABILITY:
         return _AVAILABILITY[word]
@@ -127,7 +134,8 @@ def priced(text: str | Decimal, page: PageRule, currency: str | None) -> Money |
     A number of the data has one reading, whatever the separators of the page's texts are.
     """
     if isinstance(text, Decimal):
-        return parse_money(plain(text), decimal=".", currency=currency)
+        # Beyond six decimals a number of the data is what a float left of it: 41.989999999999995.
+        return parse_money(plain(round(text, 6)), decimal=".", currency=currency)
     money = parse_money(text, currency=currency)
     if isinstance(money, Refusal) and money.ambiguous and page.decimal:
         return parse_money(text, decimal=page.decimal, currency=currency)
@@ -187,7 +195,7 @@ def _row(
     refusal = _put_price(facts, candidate, offer, path, page)
     if refusal is not None and (refusal.ambiguous or facts.values.get("availability") not in NOT_FOR_SALE):
         return refusal
-    _put_identity(facts, node, offer, path, document)
+    _put_identity(facts, candidate, node, offer, path, document=document)
     rating = node.get("aggregateRating")
     rating = candidate.resolve(rating[0] if isinstance(rating, list) and rating else rating)
     if isinstance(rating, dict):
@@ -203,7 +211,9 @@ def _row(
     return Row(facts.values, facts.sources)
 
 
-def _put_identity(facts: _Facts, node: Node, offer: Node, path: str, document: Document) -> None:
+def _put_identity(
+    facts: _Facts, candidate: Candidate, node: Node, offer: Node, path: str, *, document: Document
+) -> None:
     names = texts(node.get("name"))
     if len(names) > 1:
         # Microdata scoped over the whole page gathers other products' names as well.
@@ -218,8 +228,9 @@ def _put_identity(facts: _Facts, node: Node, offer: Node, path: str, document: D
         if condition := first_text(where.get("itemCondition")):
             word = condition.rsplit("/", 1)[-1].lower()
             facts.put("condition", _CONDITION.get(word), f"{at}itemCondition")
-    facts.put("brand", first_text(node.get("brand")), "brand")
-    facts.put("seller", first_text(offer.get("seller") or offer.get("offeredBy")), f"{path}.seller")
+    facts.put("brand", first_text(candidate.resolve(node.get("brand"))), "brand")
+    seller = candidate.resolve(offer.get("seller") or offer.get("offeredBy"))
+    facts.put("seller", first_text(seller), f"{path}.seller")
     if path.startswith("hasVariant."):
         features = [text for key in ("color", "size", "material", "pattern") for text in texts(node.get(key))[:1]]
         facts.put("variant", " / ".join(features), "hasVariant")
@@ -246,7 +257,8 @@ def _number(value: Any, *, whole: bool = False) -> Decimal | Refusal:
     stated = next(iter(amounts(value)), "")
     if isinstance(stated, Decimal):
         return parse_number(plain(stated), decimal=".", whole=whole)
-    return parse_number(stated, whole=whole)
+    # A rating of 4.667 is no 4667; of a count that could be either, nothing is taken.
+    return parse_number(stated, decimal=None if whole or "," in stated else ".", whole=whole)
 
 
 def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page: PageRule) -> Refusal | None:
@@ -279,13 +291,14 @@ def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page
 def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node]) -> tuple[str | Decimal, str] | Refusal:
     """The one price of the offer and the property that holds it."""
     prices, where = amounts(offer.get("price")), "price"
+    low, high = first_text(offer.get("lowPrice")), first_text(offer.get("highPrice"))
+    if prices and low and high and low != high:
+        return Refusal(f"ambiguous price: offers from {low} to {high}, and no single one", True)
     if not prices:
         plain_ones = [spec for spec in specifications if _role(spec) == "price"]
         prices, where = [text for spec in plain_ones for text in amounts(spec.get("price"))], "priceSpecification.price"
     if not prices and (lowest := amounts(offer.get("lowPrice"))):
-        low = str(lowest[0])
-        high = first_text(offer.get("highPrice"))
-        if low != high and (high or first_text(offer.get("offerCount")) != "1"):
+        if len(lowest) > 1 or (low != high and (high or first_text(offer.get("offerCount")) != "1")):
             return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
         prices, where = lowest[:1], "lowPrice"
     if not prices:
@@ -303,7 +316,7 @@ def _put_other_price(facts: _Facts, spec: Node, path: str, page: PageRule, money
     role = _role(spec)
     if role == "list_price" and other.amount >= money.amount:
         facts.put("list_price", plain(other.amount), f"{path}.price")
-    if role == "unit_price":
+    if role == "unit_price" and other.amount:
         facts.put("unit_price", plain(other.amount), f"{path}.price")
         quantity = spec.get("referenceQuantity")
         if isinstance(quantity, dict):
@@ -318,6 +331,8 @@ def currency_or_refusal(stated: list[str], page: PageRule) -> str | Refusal | No
         return Refusal(f"ambiguous price: more than one currency ({', '.join(sorted(codes))})", True)
     if codes:
         return codes.pop()
+    if dead := next((text for text in stated if text.strip().upper() in dead_codes()), None):
+        return Refusal(f"ambiguous price: the page says {dead!r}, which is no money any more", True)
     for text in stated:
         if page.money and any(page.money not in possible for possible in signs_in(text)):
             return Refusal(f"ambiguous price: the page says {text!r}, the declaration {page.money}", True)

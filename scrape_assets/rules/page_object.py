@@ -15,7 +15,7 @@ from scrape_assets.rules.currency import currency_code
 from scrape_assets.rules.document import Document, text_of
 from scrape_assets.rules.fields import PRODUCT_OFFER
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import APART, Refusal, not_asked
+from scrape_assets.rules.money import APART, Money, Refusal, not_asked
 from scrape_assets.rules.offers import NOT_FOR_SALE, availability, priced
 from scrape_assets.rules.row import Failed, Row, checked, snippet
 from scrape_assets.rules.spec import ExtractRule
@@ -93,6 +93,11 @@ def _row(item: Any, document: Document, rule: ExtractRule, name: str) -> Row | F
         value = _converted(given)
         if isinstance(value, str) and is_offer:
             value = _as_offer_field(key, given, value, item, document=document, rule=rule)
+            if isinstance(value, Money):
+                if value.currency and "currency" not in item:
+                    values.setdefault("currency", value.currency)
+                    sources.setdefault("currency", name)
+                value = plain(value.amount)
         elif is_offer and key in _AMOUNTS and isinstance(value, int):
             value = str(value)
         if isinstance(value, Refusal):
@@ -148,10 +153,7 @@ def _as_offer_field(
         if key == "price" and (refused := not_asked(value)):
             return refused
         stated = item.get("currency")
-        money = priced(
-            value, rule.page, (currency_code(stated) if isinstance(stated, str) else None) or rule.page.money
-        )
-        return money if isinstance(money, Refusal) else plain(money.amount)
+        return priced(value, rule.page, (currency_code(stated) if isinstance(stated, str) else None) or rule.page.money)
     if key == "currency":
         return currency_code(value) or Refusal("it names no single currency in use")
     if key == "availability":

@@ -84,7 +84,7 @@ def within(site: str, url: str) -> bool:
     other, other_port, _ = _place(origin(url))
     if exact:
         return (host, port) == (other, other_port)
-    return other == host or other.endswith("." + host)
+    return other_port in (80, 443) and (other == host or other.endswith("." + host))
 
 
 @lru_cache(maxsize=4096)

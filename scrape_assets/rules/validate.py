@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -159,7 +159,7 @@ def _freshness(table: pd.DataFrame, collected_from: float, now: float) -> Check:
         table["observed_at"] > now + CLOCK_SKEW_SECONDS
     )
     count = int(bad.sum())
-    since = datetime.fromtimestamp(collected_from).astimezone().isoformat(timespec="seconds")
+    since = datetime.fromtimestamp(collected_from, UTC).isoformat(timespec="seconds")
     return Check(
         "freshness",
         count == 0,

@@ -347,7 +347,10 @@ def _failure(error: Exception, url: str) -> FetchFailure:
         if type(cause).__name__ == "LineTooLong":
             reason = f"a header is over {MAX_HEADER_LINE_BYTES} bytes"
             return FetchFailure(FailureClass.TOO_LARGE, reason, final_url=url)
-    if any(isinstance(cause, (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError)) for cause in causes):
+    # An error of a certificate is a ValueError too, and passes when the site has a new one.
+    certificate = any(isinstance(cause, ssl.SSLError) for cause in causes)
+    wrong = (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError)
+    if not certificate and any(isinstance(cause, wrong) for cause in causes):
         return FetchFailure(FailureClass.HTTP_OTHER, f"cannot be asked for: {_words(error)}", final_url=url)
     return FetchFailure(FailureClass.TRANSPORT, _words(error), final_url=url)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import socket
+import ssl
 import struct
 import time
 import tracemalloc
@@ -13,10 +14,12 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import httpx
 import pytest
 
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
+from scrape_assets.sources import http
 from scrape_assets.sources.http import MAX_REDIRECTS, HttpSource, parse_connect_to
 from scrape_assets.sources.inflate import inflate
 
@@ -672,3 +675,9 @@ def test_a_wrong_rehearsal_target_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         parse_connect_to(f"ok.example=127.0.0.1:1,{text}")
     assert repr(text) in str(caught.value)
+
+
+def test_an_expired_certificate_is_a_fault_that_passes() -> None:
+    error = httpx.ConnectError("cannot connect")
+    error.__cause__ = ssl.SSLCertVerificationError(1, "certificate verify failed: certificate has expired")
+    assert http._failure(error, "https://shop.example/").failure_class is FailureClass.TRANSPORT

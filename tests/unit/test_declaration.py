@@ -164,6 +164,7 @@ R = "datasets/prices/retailers/bookshop.yaml"
         ("when: complete", "when: available", f"{D}:8: publish.when: 'available' is not possible; expected complete"),
         ("format: parquet", "format: parket", f"{D}:10: publish.to.lake.files.format: 'parket' is not possible; did you mean 'parquet'?"),
         ("lake: {files: {path: out,", "sea: {files: {path: ./out, format: csv}}\n    lake: {files: {path: out,", f"{D}:11: publish.to.lake.files.path: sea writes to this folder too, and one would replace the other's manifest"),
+        ("path: out", "path: ~nosuch/out", f"{D}:10: publish.to.lake.files.path: '~nosuch/out': Could not determine home directory."),
         ("lake: {files", "lake: {file", f"{D}:10: publish.to.lake.file: unknown key 'file'; did you mean 'files'?"),
         ("base: 10s", "base: 10", f"{D}:11: retry.base: 10 is not a duration; expected a number above zero and its unit, as 90s, 15m, 2h or 14d"),
         ("attempts: 4", "attempts: many", f"{D}:11: retry.attempts: 'many' is not possible; expected a whole number"),

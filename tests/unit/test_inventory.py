@@ -52,6 +52,12 @@ def test_a_csv_may_use_the_separators_that_spreadsheets_use(tmp_path: Path, deli
     assert [(line.entity, line.url) for line in lines(path)] == [("s1", "https://shop.example/1")]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_header_may_be_quoted(tmp_path: Path, delimiter: str) -> None:
+    path = write(tmp_path, "a.csv", f'"url"{delimiter}"entity"\n"https://shop.example/1"{delimiter}"s1"\n')
+    assert [(line.entity, line.url) for line in lines(path)] == [("s1", "https://shop.example/1")]
+
+
 def test_a_csv_of_addresses_alone_takes_them_with_any_separator_in_them(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", 'url\nhttps://shop.example/cup,123.html\n"https://shop.example/2?a=1,2;3"\n')
     assert [line.url for line in lines(path)] == ["https://shop.example/cup,123.html", "https://shop.example/2?a=1,2;3"]

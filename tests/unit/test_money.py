@@ -40,6 +40,7 @@ SURE = [
     ("Promo 19,99 €", "19.99", "EUR"),
     ("PROMO|19,99 €", "19.99", "EUR"),
     ("$39.99+GST", "39.99", None),
+    ("Price:-₹500", "500", "INR"),
 ]
 
 
@@ -159,7 +160,21 @@ def test_a_text_without_a_price_is_no_zero(text: str) -> None:
     assert not result.ambiguous
 
 
-@pytest.mark.parametrize("text", ["-5 €", "EUR -12", "- 15 €", "Rabatt|-5,00 €", "-|5 €", "- € 5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-5 €",
+        "EUR -12",
+        "- 15 €",
+        "Rabatt|-5,00 €",
+        "-|5 €",
+        "- € 5",
+        "€-5.00",
+        "$-5.00",
+        "\u20115,00 €",
+        "\u20105,00 €",
+    ],
+)
 def test_a_negative_price_is_refused(text: str) -> None:
     assert parse_money(text) == Refusal(f"negative price {text!r}")
 
@@ -205,6 +220,18 @@ def test_a_sign_that_several_currencies_share_names_none(sign: str) -> None:
 def test_dead_currencies_and_placeholders_are_no_currencies() -> None:
     assert {"EUR", "USD", "BYN", "JPY"} <= live_codes()
     assert not {"XXX", "HRK", "DEM", "XAU", "CLF"} & live_codes()
+
+
+@pytest.mark.parametrize("currency", ["EUR", None])
+def test_an_amount_of_a_dead_currency_is_not_one_of_the_declared(currency: str | None) -> None:
+    refused = parse_money("100,50 HRK", currency=currency)
+    assert isinstance(refused, Refusal)
+    assert "HRK is no money any more" in refused.reason
+    assert parse_money("HRK bis 2022: 100 EUR", currency=currency) == Money(Decimal(100), "EUR")
+
+
+def test_a_lev_is_no_euro() -> None:
+    assert isinstance(parse_money("38,25 лв.", currency="EUR"), Refusal)
 
 
 def test_a_code_that_is_also_a_word_proves_nothing_in_a_text() -> None:

@@ -97,6 +97,8 @@ def test_an_origin_is_scheme_host_and_port() -> None:
         ("https://shop.example", "http://shop.example/p", True),
         ("https://shop.example", "https://www.shop.example/p", True),
         ("https://shop.example", "https://notshop.example/p", False),
+        ("https://shop.example", "https://shop.example:6379/p", False),
+        ("https://shop.example", "https://www.shop.example:8443/p", False),
         ("https://shop.example", "https://shop.example.evil.example/p", False),
         ("https://www.shop.example", "https://shop.example/p", False),
         ("https://faß.de", "https://xn--fa-hia.de/p", True),

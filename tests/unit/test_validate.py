@@ -140,6 +140,17 @@ def test_rows_must_stem_from_this_collection(at: float, fresh: bool) -> None:
     assert judged(GOOD, observed_at=at)["freshness"].passed is fresh
 
 
+def test_a_strict_schema_is_strict_about_its_own_columns_and_not_about_ours(tmp_path: Path) -> None:
+    strict = OWN + "\n    class Config:\n        strict = True\n"
+    (tmp_path / "pages.py").write_text(strict)
+    row = {"title": "x", "stock": 1, "in_stock": True}
+    rows = [("e", "", "http://shop.example/1", 1.0, orjson.dumps(row).decode())]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    assert checks["schema"].passed, checks["schema"]
+
+
 def test_a_schema_may_not_have_a_column_that_every_row_has(tmp_path: Path) -> None:
     (tmp_path / "pages.py").write_text(
         "import pandera.pandas as pa\n\n\nclass Offer(pa.DataFrameModel):\n    page: str\n    title: str\n"
