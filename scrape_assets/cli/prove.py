@@ -68,7 +68,8 @@ def drill_command(
                 (
                     r["window"],
                     r["what"],
-                    *(r[name] for name in ("fired", "lost", "duplicated", "refetched", "seconds_lost")),
+                    *(r[name] for name in ("fired", "lost", "duplicated", "refetched")),
+                    f"{r['seconds_lost']} of {r['seconds_allowed']:g}",
                     f"skipped: {r['skipped']}"
                     if r["skipped"]
                     else "ok"

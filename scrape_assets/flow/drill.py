@@ -33,6 +33,10 @@ from scrape_assets.store.postgres import Pool
 PAGES = 40
 CONCURRENCY = 4
 SLOW_SECONDS = 0.4
+LEASE_SECONDS = 2.0
+ALLOWED_SECONDS = {"terminated": 2.0}
+"""How long a window may cost where that is not the lease of a dead worker and five seconds (promise of the docs)."""
+
 PATIENCE_SECONDS = 600.0
 """A process that has not come to its end, or to its failpoint, by then is stuck."""
 
@@ -41,7 +45,7 @@ dataset: drill
 window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
 retry: {attempts: 100, base: 0.1s, cap: 0.5s}
-lease: {for: 2s, task_deadline: 10m}
+lease: {for: LEASEs, task_deadline: 10m}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 """
 RETAILER = """\
@@ -89,13 +93,19 @@ class Outcome:
     """What was in flight at each death, by the database's time of it."""
 
     @property
+    def seconds_allowed(self) -> float:
+        """What `seconds_lost` should not exceed; on a machine that stalls it may, and no row is wrong for that."""
+        return ALLOWED_SECONDS.get(self.window, LEASE_SECONDS + 5)
+
+    @property
     def ok(self) -> bool:
         """Nothing lost, nothing doubled, nothing fetched again that was not in flight, no promise broken."""
         return not (self.wrong or self.lost or self.duplicated or self.acknowledged_missing)
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
-        record = {**asdict(self), "seconds_lost": round(self.seconds_lost, 2), "ok": self.ok}
+        seconds = {"seconds_lost": round(self.seconds_lost, 2), "seconds_allowed": self.seconds_allowed}
+        record = {**asdict(self), **seconds, "in_time": self.seconds_lost <= self.seconds_allowed, "ok": self.ok}
         del record["flights"]
         return record
 
@@ -478,7 +488,7 @@ def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> 
 def _declare(project: Path, site: str, pages: int) -> None:
     home = project / "datasets" / drilled.DATASET
     (home / "retailers").mkdir(parents=True)
-    (home / "dataset.yaml").write_text(DECLARATION)
+    (home / "dataset.yaml").write_text(DECLARATION.replace("LEASE", str(LEASE_SECONDS)))
     (home / "retailers" / "site.yaml").write_text(
         RETAILER.replace("SITE", site).replace("CONCURRENCY", str(CONCURRENCY))
     )
