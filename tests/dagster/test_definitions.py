@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,7 +14,7 @@ import pytest
 from scrape_assets import settings
 from scrape_assets.datasets import load
 from scrape_assets.definitions import definitions
-from scrape_assets.defs import checks, history, names, partitions
+from scrape_assets.defs import checks, history, names, partitions, server
 from scrape_assets.defs import instance as dagster_instance
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.demo.project import write_project
@@ -326,6 +327,19 @@ def test_a_retailer_that_was_ended_after_its_run_is_judged_by_the_sensor(
         assert states(instance) == ["collecting"] * 3, "its own run judges it"
         instance.report_run_failed(its_run)
         assert states(instance) == ["collecting", "collecting", "rejected"]
+
+
+def test_a_run_that_died_before_it_said_its_process_is_cleared_at_the_next_start(
+    project: settings.Settings, url: str
+) -> None:
+    """Else it holds its retailer until Dagster gives up its start. On a shared server it may be another machine's."""
+    store = settings.Store(url, url, started=False)
+    with dagster_instance.opened(project, store) as instance:
+        run_id = instance.add_run(dg.DagsterRun("collect_shop", status=dg.DagsterRunStatus.STARTING)).run_id
+    assert server.clear_dead_runs(project, store) == []
+    assert server.clear_dead_runs(replace(project, database_url=None), store) == [run_id]
+    with dagster_instance.opened(project, store) as instance:
+        assert instance.get_run_by_id(run_id).status is dg.DagsterRunStatus.FAILURE
 
 
 def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Settings, pool: Pool, url: str) -> None:
