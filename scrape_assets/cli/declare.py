@@ -129,9 +129,16 @@ def _show(one: dict[str, Any]) -> None:
         highlight=False,
     )
     out.print(f"  schema {one['schema']}, user agent {one['user_agent']}", highlight=False, markup=False)
-    for name, target in one["publish"]["to"].items():
-        ((kind, its),) = [(kind, its) for kind, its in target.items() if its]
-        out.print(f"  delivered to {name}: {kind}, {_listed(its)}", highlight=False, markup=False)
+    retry, lease, deadline = one["retry"], one["lease"], one["deadline_seconds"]
+    lines = [
+        f"retry attempts {retry['attempts']}, base {retry['base_seconds']:g}s, cap {retry['cap_seconds']:g}s",
+        f"lease for {lease['lease_seconds']:g}s, task_deadline {lease['deadline_seconds']:g}s",
+        f"closed {'one window' if deadline is None else _duration(deadline)} after its end (deadline)",
+    ]
+    for name, to in one["publish"]["to"].items():
+        lines.append(f"delivered to {name}: {to['files']['format']} in {to['files']['path']}")
+    for line in lines:
+        out.print(f"  {line}", highlight=False, markup=False)
     for r in one["retailers"]:
         refused = f", {r['rejected']} inventory lines refused" if r["rejected"] else ""
         required = ", ".join(r["accept"]["required"]) or "any fields"
@@ -149,10 +156,6 @@ def _show(one: dict[str, Any]) -> None:
             out.print(
                 f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
             )
-
-
-def _listed(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
 def _duration(seconds: float | None) -> str:

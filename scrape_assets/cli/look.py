@@ -60,7 +60,7 @@ def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
     )
 
 
-def _standing(pool: Pool, dataset: str, window: str) -> dict[str, Any]:
+def window_status(pool: Pool, dataset: str, window: str) -> dict[str, Any]:
     """Where the window stands; DeclarationError when it was never planned."""
     run_id = run_of(dataset, window)
     if (shown := status.run_status(pool, run_id)) is None:
@@ -80,7 +80,7 @@ def status_command(
             _show_windows(pool, dataset, json=json)
             return
         key = window_key(declaration, window)
-        shown = _standing(pool, dataset, key)
+        shown = window_status(pool, dataset, key)
         with postgres.transaction(pool) as tx:
             rejected = {
                 r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
@@ -136,7 +136,7 @@ def failed_command(
     """List what ended quarantined or gone: page, class and reason."""
     with opened(dataset) as (settings, _, pool):
         key = window_key(declared(settings, dataset), window)
-        known = sorted(r["retailer"] for r in _standing(pool, dataset, key)["retailers"])
+        known = sorted(r["retailer"] for r in window_status(pool, dataset, key)["retailers"])
         if retailer is not None and retailer not in known:
             raise DeclarationError(f"{run_of(dataset, key)} has no retailer {retailer}; it has {', '.join(known)}")
         with postgres.transaction(pool) as tx:

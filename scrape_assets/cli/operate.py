@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scrape_assets.cli.look import say_retailers
+from scrape_assets.cli.look import say_retailers, window_status
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
@@ -30,7 +30,6 @@ from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestCh
 from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.settings import Settings, Store
-from scrape_assets.store import postgres, runs
 from scrape_assets.store.postgres import Pool
 
 
@@ -217,10 +216,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
         declaration = declared(settings, dataset)
         key = window_key(declaration, window)  # once: the next one may begin meanwhile
         run_id = run_of(dataset, key)
-        if status.run_status(pool, run_id) is None:
-            raise DeclarationError(f"{run_id} was never planned; scrape-assets run {dataset} --window {window}")
-        with postgres.transaction(pool) as tx:
-            scope = runs.partitions(tx, run_id)
+        scope = [r["retailer"] for r in window_status(pool, dataset, key)["retailers"]]
         control.tidy(pool)
         verdicts = [
             accept.accept_retailer(pool, declaration, run_id, name)

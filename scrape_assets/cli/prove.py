@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,7 +33,9 @@ def drill_command(
     known = drill.windows()
     if window is not None and window not in known:
         raise DeclarationError(f"there is no window {window}; there are {', '.join(known)}")
-    settings = environment.load(working_directory=Path.cwd())
+    if window is not None and at_random:
+        raise DeclarationError("--window fires one window, --random kills anywhere; expected one of the two")
+    settings = environment.load()
     if settings.database_url:
         with postgres.connect(settings.database_url) as connection:
             embedded.check_durable(connection)

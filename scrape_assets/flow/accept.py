@@ -136,9 +136,9 @@ def accept_dataset(pool: Pool, run_id: str) -> Verdict:
         if publication.lock(tx, run_id) is None:
             return Verdict(run_id, "collecting", [], "it was never planned")
         members = candidates.members(tx, run_id)
-        undecided = [m for m in members if m.state not in ("accepted", "rejected")]
-        if undecided:
-            waiting = ", ".join(f"{m.retailer} is {m.state or 'not planned'}" for m in undecided)
+        waited_for = [m for m in members if m.state not in ("accepted", "rejected")]
+        if waited_for:
+            waiting = ", ".join(f"{m.retailer} is {m.state or 'not planned'}" for m in waited_for)
             return Verdict(run_id, "collecting", [], waiting)
         named = [member.named for member in members]
         version = candidates.standing(tx, run_id)

@@ -52,13 +52,12 @@ class Claim(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is left of a partition: is anything open, is any leased by anybody, seconds until the next may start.
+    """What is left of a partition: is anything open, and seconds until the next may start.
 
     `paused`: nothing of it is claimed until a person resumes it.
     """
 
     open: bool
-    leased: bool
     paused: bool
     due_in_seconds: float
 

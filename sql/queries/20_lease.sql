@@ -135,13 +135,11 @@ update scrape.origins
  where origin = %(origin)s;
 
 -- name: next_due :one
--- Is anything of this partition still open, is any of it leased, is it paused, and in how many seconds may the next start?
+-- Is anything of this partition still open, is it paused, and in how many seconds may the next start?
 -- While something is due the origins alone decide; only when all of it waits are the waiting times read.
 select exists (select 1 from scrape.tasks t
                 where t.run_id = %(run_id)s and t.retailer = %(retailer)s
                   and t.state in ('pending', 'retry_wait', 'leased')) as open,
-       exists (select 1 from scrape.tasks t
-                where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.state = 'leased') as leased,
        exists (select 1 from scrape.run_partitions p
                 where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.paused_at is not null
                   and p.closing_at is null) as paused,

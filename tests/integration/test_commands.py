@@ -190,6 +190,10 @@ WRONG = [
     ("run prices --window 0001-01-01", "2026-01-01"),
     ("worker price", "did you mean 'prices'"),
     ("demo --port 8800", "--serve"),
+    ("drill --window K99", "K1, K2"),
+    ("drill --window K9 --random 5", "one of the two"),
+    ("pause price", "did you mean 'prices'"),
+    ("pause prices", "never planned"),
     ("init y --site shop.example", "https://"),
     ("status prices --window current", "never planned"),
     ("publish prices", "never planned"),
@@ -225,6 +229,13 @@ def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Pa
     assert f"window {today()} ({today()} 00:00 to " in shown.out
     assert f"  north  {shop.url}" in shown.out.splitlines()
     assert "    tasks       2" in shown.out.splitlines()
+    for line in (
+        "  retry attempts 3, base 0.1s, cap 0.5s",
+        "  lease for 30s, task_deadline 120s",
+        "  closed one window after its end (deadline)",
+        f"  delivered to lake: jsonl in {tmp_path / 'published'}",
+    ):
+        assert line in shown.out.splitlines()
     assert command("check", "--json").json["datasets"][0]["retailers"][0]["tasks"] == 2
 
 
