@@ -90,7 +90,7 @@ def first_text(value: Any) -> str | None:
     return next(iter(texts(value)), None)
 
 
-_NOUGHT_OR_DATE = re.compile(r"(?<![\w.,])0(?!\w|[.,]\d)|\d[.-]\d")
+_NOUGHT_OR_DATE = re.compile(r"(?<![\w.,])0(?!\w|[.,]\d)|\d[.-]\d{1,2}[.-]")
 """A stock of zero, and a day from which there is one, are no stock."""
 
 
@@ -100,15 +100,13 @@ def availability(text: str) -> str:
     >>> [availability(text) for text in ("http://schema.org/InStock", "Sold out", "In stock (22 left)", "Auf Lager")]
     ['in_stock', 'out_of_stock', 'in_stock', 'unknown']
     """
-    if _NOUGHT_OR_DATE.search(text.rsplit("/", 1)[-1]):
-        return "unknown"
-    word = "".join(char for char in text.rsplit("/", 1)[-1].lower() if char.isalpha())
-    if word in _AVAILABILITY:
-        return _AVAILABILITY[word]
-    for start in ("outofstock", "soldout", "notavailable", "currentlyunavailable", "notinstock"):
-        if word.startswith(start):
-            return "out_of_stock"
-    return "in_stock" if word.startswith("instock") else "unknown"
+    last = text.rsplit("/", 1)[-1]
+    word = "".join(char for char in last.lower() if char.isalpha())
+    known = _AVAILABILITY.get(word)
+    if known is None:
+        none = ("outofstock", "soldout", "notavailable", "currentlyunavailable", "notinstock")
+        known = "out_of_stock" if word.startswith(none) else "in_stock" if word.startswith("instock") else "unknown"
+    return "unknown" if known == "in_stock" and _NOUGHT_OR_DATE.search(last) else known
 
 
 def gtin(text: str) -> str | None:
@@ -292,13 +290,13 @@ def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node])
     """The one price of the offer and the property that holds it."""
     prices, where = amounts(offer.get("price")), "price"
     low, high = first_text(offer.get("lowPrice")), first_text(offer.get("highPrice"))
-    if prices and low and high and low != high:
+    if low and high and parse_number(low) != parse_number(high):
         return Refusal(f"ambiguous price: offers from {low} to {high}, and no single one", True)
     if not prices:
         plain_ones = [spec for spec in specifications if _role(spec) == "price"]
         prices, where = [text for spec in plain_ones for text in amounts(spec.get("price"))], "priceSpecification.price"
     if not prices and (lowest := amounts(offer.get("lowPrice"))):
-        if len(lowest) > 1 or (low != high and (high or first_text(offer.get("offerCount")) != "1")):
+        if len(lowest) > 1 or not (high or first_text(offer.get("offerCount")) == "1"):
             return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
         prices, where = lowest[:1], "lowPrice"
     if not prices:

@@ -529,8 +529,9 @@ def test_a_range_is_no_price_whatever_else_the_offer_states() -> None:
     spread = {"@type": "AggregateOffer", "priceCurrency": "EUR", "lowPrice": "19.99", "highPrice": "59.99"}
     assert "no single one" in reason(run(ld(product(offers={**spread, "price": "19.99"}))))
     assert "no single one" in reason(run(ld(product(offers={**spread, "lowPrice": ["10", "59.99"]}))))
-    same = {**spread, "highPrice": "19.99", "price": "19.99"}
-    assert rows(run(ld(product(offers=same))))[0]["price"] == "19.99"
+    for high in ("19.90", 19.9, "19.9"):
+        same = {**spread, "lowPrice": "19.90", "highPrice": high, "price": "19.90"}
+        assert rows(run(ld(product(offers=same))))[0]["price"] == "19.9"
 
 
 @pytest.mark.parametrize(
@@ -542,6 +543,10 @@ def test_a_range_is_no_price_whatever_else_the_offer_states() -> None:
         ("In stock (10 left)", "in_stock"),
         ("https://schema.org/InStock", "in_stock"),
         ("20 in stock", "in_stock"),
+        ("In stock, delivered in 1-2 days", "in_stock"),
+        ("Available 12.05.", "unknown"),
+        ("Out of stock (0 left)", "out_of_stock"),
+        ("Sold out until 12.05.2027", "out_of_stock"),
     ],
 )
 def test_a_stock_of_zero_and_a_day_to_come_are_no_stock(text: str, word: str) -> None:
