@@ -1,6 +1,6 @@
 """Durable pages end to end against Scrapy with JOBDIR, on one site, alternating in one run; medians.
 
-    make bench                                        3,000 pages, three turns each
+    make bench                                        10,000 pages, three turns each
     python bench/run.py PEERS_PYTHON [--pages N] [--turns N] [--json]
     python bench/run.py PEERS_PYTHON --profile        where a worker's CPU goes, instead of the comparison
 
@@ -187,7 +187,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("peers", help="the Python of the peers' environment")
-    parser.add_argument("--pages", type=int, default=3000)
+    parser.add_argument("--pages", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--profile", action="store_true")

@@ -43,7 +43,7 @@ ASKING = 2
 
 STOPPED = "the worker was stopped"
 
-BACKLOG = 64
+BACKLOG = 128
 """Fetched pages that may wait for extraction and commit, beside those in flight."""
 
 BACKLOG_BYTES = 64 * 2**20
@@ -156,8 +156,17 @@ class Worker:
                 if len(self._leases):
                     wait = max(wait, 0.05)
             if wait > 0:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), wait)
+                await self._rest(assignment, room, wait)
+
+    async def _rest(self, assignment: Assignment, room: asyncio.Event, seconds: float) -> None:
+        """Until then, or until I was stopped or let the partition's last page go: it may be done."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if not self._held(assignment):
+                    await self._stopping.wait()
+                while self._held(assignment):
+                    room.clear()
+                    await room.wait()
 
     def _free(self, assignment: Assignment, fetching: int) -> int:
         """How many pages of the partition may be claimed now."""

@@ -63,6 +63,8 @@ class Leases:
         # Look-ups of names, claims and commits may fill the loop's shared threads; leases are extended all the same.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leases")
         self.paused: set[str] = set()
+        self.body_bytes = 0
+        """Of fetched pages that wait to be judged and stored."""
 
     def __len__(self) -> int:
         """How many are held."""
@@ -72,15 +74,11 @@ class Leases:
         """Those that are held now; one may be let go meanwhile."""
         return iter(list(self._held.values()))
 
-    @property
-    def body_bytes(self) -> int:
-        """Bytes of fetched pages that wait to be judged and stored."""
-        return sum(held.body_bytes for held in self._held.values())
-
     def received(self, one: Lease, body_bytes: int) -> None:
         """The page of this lease is here, and takes room until the lease is let go."""
         if held := self._held.get(one):
             held.body_bytes = body_bytes
+            self.body_bytes += body_bytes
 
     def hold(self, one: Lease, held: Held) -> None:
         """The lease is extended from now on."""
@@ -90,6 +88,7 @@ class Leases:
         """The lease is not mine any more, which may make room for another page: a full backlog waits for this."""
         held = self._held.pop(one, None)
         if held:
+            self.body_bytes -= held.body_bytes
             held.room.set()
         return held
 

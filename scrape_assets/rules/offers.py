@@ -54,6 +54,8 @@ class _Facts:
 
 def texts(value: Any) -> list[str]:
     """The distinct texts in a value: numbers as plain text, entities resolved, of a node its name."""
+    if value is None:  # most of what is asked for is not there
+        return []
     found: list[str] = []
     for item in value if isinstance(value, list) else [value]:
         text = _text(item)
@@ -222,7 +224,8 @@ def _put_identity(
         facts.put("sku", first_text(where.get("sku")), f"{at}sku")
         facts.put("mpn", first_text(where.get("mpn")), f"{at}mpn")
         for key in ("gtin13", "gtin", "gtin14", "gtin12", "gtin8", "isbn"):
-            facts.put("gtin", gtin(first_text(where.get(key)) or ""), f"{at}{key}")
+            if code := first_text(where.get(key)):
+                facts.put("gtin", gtin(code), f"{at}{key}")
         if condition := first_text(where.get("itemCondition")):
             word = condition.rsplit("/", 1)[-1].lower()
             facts.put("condition", _CONDITION.get(word), f"{at}itemCondition")

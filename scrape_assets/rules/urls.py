@@ -25,6 +25,7 @@ _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, which browsers drop silently, and lone surrogates, which no encoding has."""
 
 
+@lru_cache(maxsize=512)  # a fetch asks for its own address and its site's more than once
 def canonical(url: str) -> str:
     """The one text of this page's address; the canonical form of a canonical address is itself.
 

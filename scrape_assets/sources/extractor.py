@@ -27,7 +27,7 @@ from scrape_assets.rules.page import Response
 from scrape_assets.rules.states import FailureClass, PageState
 from scrape_assets.sources.frames import LENGTHS, frame
 
-PAGES_PER_CHILD = 2
+PAGES_PER_CHILD = 8
 MAX_FAILED_STARTS = 3
 START_SECONDS = 120.0
 """A child that is not ready by then is replaced; a busy machine takes its time."""

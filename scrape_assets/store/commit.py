@@ -47,7 +47,7 @@ class Result:
     """Whether the task may have committed before, under an earlier generation."""
 
     def record(self) -> dict[str, Any]:
-        """The result as the element of the one JSON parameter that all statements of a commit read."""
+        """The result without its rows, as the fence and the attempt take it."""
         return {
             "task_key": self.lease.task_key,
             "lease_token": self.lease.lease_token,
@@ -69,8 +69,17 @@ class Result:
             "artifact_sha256": self.artifact_sha256,
             "extractor_version": self.extractor_version,
             "collisions": self.collisions,
+        }
+
+    def yielded(self) -> dict[str, Any]:
+        """Its rows, with what they are stored under."""
+        return {
+            "task_key": self.lease.task_key,
+            "lease_token": self.lease.lease_token,
+            "attempt_id": self.lease.attempt_id,
+            "extractor_version": self.extractor_version,
             "observed_at": self.observed_at,
-            "rows": orjson.Fragment(self.rows) if self.rows is not None else None,
+            "rows": orjson.Fragment(self.rows or "[]"),
         }
 
 
@@ -85,13 +94,14 @@ def finish(
 
     A result whose lease was lost is not among them and leaves nothing.
     """
+    sql.execute(tx, "prefer_keys")
     text = orjson.dumps([result.record() for result in results]).decode()
     passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
     failpoints.reach("K7", lambda: postgres.lose(tx))
-    expected = sum(r.row_count or 0 for r in results if r.lease.attempt_id in passed)
-    if expected:
+    if yielding := [r for r in results if r.row_count and r.lease.attempt_id in passed]:
+        text = orjson.dumps([result.yielded() for result in yielding]).decode()
         stored = sql.one(tx, "store_observations", results=text, collection_window=collection_window).stored
-        if stored < expected:
+        if stored < sum(r.row_count or 0 for r in yielding):
             sql.execute(tx, "keep_lost_observations", results=text, collection_window=collection_window)
     if again := [r.lease for r in results if r.again and r.row_count is not None and r.lease.attempt_id in passed]:
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}

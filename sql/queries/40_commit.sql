@@ -1,3 +1,8 @@
+-- name: prefer_keys :none
+-- Until the end of the transaction a statement that is given a list goes through the keys of its tables, one by one: a
+-- plan that was made while a table was small walks through all of it, and is kept while the table grows.
+select set_config(name, 'off', true) from unnest(array['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin']) as name;
+
 -- name: finish_tasks :many
 -- transition: task leased -> committed
 -- transition: task leased -> retry_wait
@@ -6,19 +11,19 @@
 -- transition: task leased -> pending
 -- The fence of a whole group: an attempt whose lease was lost does not come back, and none of its rows are written.
 -- One group may hold a stale and a fresh result of one task, so a result is known by its attempt, never by its task.
--- Failures and releases pass the same fence as successes.
+-- Failures and releases pass the same fence as successes. `offset 0`: each task through its key, as in `heartbeat`.
 with result as materialized (
     select * from json_to_recordset(%(results)s::json) as r (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
         refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
         failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
         extractor_version text, collisions integer)
+     order by task_key
 ), held as materialized (
-    select r.attempt_id
-      from scrape.tasks t join result r using (task_key)
+    select r.*
+      from result r
+     cross join lateral (select * from scrape.tasks t where t.task_key = r.task_key offset 0 for update) t
      where t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id
-     order by t.task_key
-       for update of t
 ), moved as (
     update scrape.tasks t
        set state = case when r.state = 'pending' and t.attempt_count - r.refund >= t.max_attempts
@@ -31,19 +36,18 @@ with result as materialized (
            rows_committed = r.row_count,
            next_attempt_at = clock_timestamp() + make_interval(secs => r.delay_seconds),
            lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
-      from result r join held using (attempt_id)
+      from held r
      where t.task_key = r.task_key
-    returning r.attempt_id
 ), closed as (
     update scrape.attempts a
        set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
            page_state = r.page_state, failure_class = r.failure_class, reason = r.reason, final_url = r.final_url,
            redirects = r.redirects, content_type = r.content_type, artifact_sha256 = r.artifact_sha256,
            extractor_version = r.extractor_version, collisions = r.collisions
-      from result r join moved using (attempt_id)
+      from held r
      where a.attempt_id = r.attempt_id
 )
-select attempt_id from moved;
+select attempt_id from held;
 
 -- name: store_observations :one
 -- Rows of the tasks that passed the fence in this transaction, locked in key order. Of two tasks with one
@@ -56,11 +60,10 @@ with result as materialized (
            o.observation_key, t.run_id, t.retailer, t.context, o.entity_key, t.task_key, t.attempt_id, t.generation,
            t.lease_token, r.observed_at, o.payload, o.payload_hash, o.sources, r.extractor_version
       from result r
-      join scrape.tasks t on t.task_key = r.task_key and t.attempt_id = r.attempt_id
-                         and t.lease_token = r.lease_token and t.state = 'committed'
+     cross join lateral (select * from scrape.tasks t where t.task_key = r.task_key offset 0) t
      cross join lateral json_to_recordset(r.rows) as o (
            observation_key uuid, entity_key text, payload jsonb, payload_hash text, sources jsonb)
-     where r.rows is not null
+     where t.attempt_id = r.attempt_id and t.lease_token = r.lease_token and t.state = 'committed'
      order by o.observation_key, r.observed_at desc, t.generation desc, t.lease_token desc, t.task_key desc
 ), stored as (
     insert into scrape.observations as o (
@@ -98,12 +101,11 @@ select o.observation_key, t.task_key, t.run_id, t.retailer, t.context, o.entity_
        t.attempt_id, t.generation, t.lease_token, 'valid', r.observed_at, o.payload, o.payload_hash, o.sources,
        r.extractor_version
   from result r
-  join scrape.tasks t on t.task_key = r.task_key and t.attempt_id = r.attempt_id
-                     and t.lease_token = r.lease_token and t.state = 'committed'
+ cross join lateral (select * from scrape.tasks t where t.task_key = r.task_key offset 0) t
  cross join lateral json_to_recordset(r.rows) as o (
        observation_key uuid, entity_key text, payload jsonb, payload_hash text, sources jsonb)
   join scrape.observations c on c.observation_key = o.observation_key and c.source_task_key <> t.task_key
- where r.rows is not null
+ where t.attempt_id = r.attempt_id and t.lease_token = r.lease_token and t.state = 'committed'
  order by o.observation_key
 on conflict (observation_key, source_task_key) do update set
     attempt_id = excluded.attempt_id, generation = excluded.generation, lease_token = excluded.lease_token,
