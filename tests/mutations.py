@@ -127,6 +127,20 @@ MUTATIONS = (
         (f"{TESTS}test_fence.py", f"{TESTS}test_commit.py"),
     ),
     Mutation(
+        "a commit that starts from the index of what is leased",
+        COMMIT,
+        "offset 0 for update",
+        "for update",
+        (f"{TESTS}test_reads.py",),
+    ),
+    Mutation(
+        "a heartbeat that starts from the index of what is leased",
+        LEASE,
+        "offset 0 for no key update",
+        "for no key update",
+        (f"{TESTS}test_reads.py",),
+    ),
+    Mutation(
         "a group that one bad row takes with it",
         "scrape_assets/flow/commit.py",
         "if len(items) > 1:",

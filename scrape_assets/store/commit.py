@@ -94,7 +94,6 @@ def finish(
 
     A result whose lease was lost is not among them and leaves nothing.
     """
-    sql.execute(tx, "prefer_keys")
     text = orjson.dumps([result.record() for result in results]).decode()
     passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
     failpoints.reach("K7", lambda: postgres.lose(tx))

@@ -95,7 +95,6 @@ def claim(
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:
     """The attempts whose lease is still mine and runs on; the others were lost."""
-    sql.execute(tx, "prefer_keys")
     text = orjson.dumps([lease._asdict() for lease in leases]).decode()
     return {row.attempt_id for row in sql.many(tx, "heartbeat", leases=text, lease_seconds=lease_seconds)}
 

@@ -1,8 +1,3 @@
--- name: prefer_keys :none
--- Until the end of the transaction a statement that is given a list goes through the keys of its tables, one by one: a
--- plan that was made while a table was small walks through all of it, and is kept while the table grows.
-select set_config(name, 'off', true) from unnest(array['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin']) as name;
-
 -- name: finish_tasks :many
 -- transition: task leased -> committed
 -- transition: task leased -> retry_wait

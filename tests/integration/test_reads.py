@@ -64,11 +64,13 @@ def test_the_last_group_of_a_window_reads_as_little_as_the_first(
 ) -> None:
     dataset = make.dataset(tmp_path, {"north": (SITE, [f"/p/{i}" for i in range(GROUP * GROUPS)])})
     plan.plan(pool, dataset, WINDOW, now=datetime(2026, 3, 5, 12, tzinfo=UTC))
-    for table in QUEUE:
-        owner.execute(f"analyze scrape.{table}".encode())
     [work] = run.assignments(pool, dataset, WINDOW, ["north"])
 
-    for _ in range(GROUPS):
+    for number in range(GROUPS):
+        if number in (0, GROUPS // 6):
+            # Nothing is leased or committed, then; or the tables are so small that a walk through them is cheap.
+            for table in QUEUE:
+                owner.execute(f"analyze scrape.{table}".encode())
         with postgres.transaction(pool) as tx:
             claims = lease.claim(
                 tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=work.frozen.manifest_hash, worker_id="w",
