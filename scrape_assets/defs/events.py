@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import checks, metadata, partitions
@@ -23,6 +24,12 @@ class Events:
         self._instance = instance
         self._dataset = dataset
         self._window = window
+        storage: Any = instance.event_log_storage
+        if isinstance(storage, SqlEventLogStorage):
+            # Dagster inserts the check of no run, though its index allows but one for each partition: where a window
+            # is judged again, that row is replaced, as it is for the check of a run.
+            replace = storage._update_asset_check_evaluation  # noqa: SLF001 # there is no public way
+            storage._store_runless_asset_check_evaluation = replace  # noqa: SLF001 # as above
 
     def task_plan(self, pool: Pool, planned: PlannedRetailer) -> None:
         """The retailer is planned."""

@@ -258,6 +258,14 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
         found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert [r.status.value for r in found] == ["FAILED"]
         assert found[0].partition == f"fjordgear|{window}"
+    # Judged again, by other rules: the newest verdict is what is shown.
+    again = replace(verdict, state="accepted", checks=[{**check, "passed": True} for check in verdict.checks])
+    assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[again]) is None
+    with dagster_instance.opened(project, store) as instance:
+        found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+        assert [r.status.value for r in found] == ["SUCCEEDED"]
+        named = found[0].event.dagster_event.event_specific_data.target_materialization_data
+        assert named.storage_id == instance.fetch_materializations(key, limit=1).records[0].storage_id
 
 
 def test_the_release_of_an_accepted_window_is_asked_for_until_it_is_published(
