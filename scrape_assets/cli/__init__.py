@@ -6,6 +6,7 @@ published, the last good version stands), 4 store unreachable, 5 interrupted (ru
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -13,9 +14,9 @@ from contextlib import suppress
 import typer
 
 from scrape_assets.cli import control, database, declare, demo, develop, look, operate, prove, work
-from scrape_assets.cli.output import complain
+from scrape_assets.cli.output import Outage, complain, say
 from scrape_assets.cli.stopping import unwind_on_signals
-from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,10 +50,14 @@ def program() -> None:
 def main() -> None:
     """Runs one command; what a person must act on becomes a message and an exit code, never a traceback."""
     unwind_on_signals()
+    # The pool says each of its tries in several lines; one a while is enough.
+    logging.getLogger("psycopg.pool").addHandler(Outage())
     try:
         app(standalone_mode=True)
     except ScrapeAssetsError as error:
         complain(str(error))
+        if isinstance(error, StoreUnreachable):
+            say("when Postgres answers, start the same command again: it goes on where it was")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(1)

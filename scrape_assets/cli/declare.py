@@ -14,6 +14,7 @@ from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, declared, emit, out, say, table
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.datasets.units import name_problem, site_problem
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import check, plan, trial
@@ -45,7 +46,6 @@ urls: {{file: {retailer}.csv}}       # url, and optionally entity, page_type, co
 
 INVENTORY = """\
 url
-{site}/
 """
 
 
@@ -75,7 +75,7 @@ def init(
     files = {
         home / "dataset.yaml": DATASET_YAML.format(dataset=dataset, start=start),
         home / "retailers" / f"{retailer}.yaml": RETAILER_YAML.format(site=site, retailer=retailer),
-        home / f"{retailer}.csv": INVENTORY.format(site=site),
+        home / f"{retailer}.csv": INVENTORY,
         folder / ".gitignore": ".scrape_assets/\npublished/\n",
     }
     written = []
@@ -94,12 +94,19 @@ def init(
     if json:
         emit({"written": written})
         return
+    _say_next(folder, home, dataset, retailer, written)
+
+
+def _say_next(folder: Path, home: Path, dataset: str, retailer: str, written: list[str]) -> None:
     for name in written:
         say(f"wrote {name}")
-    say(f"next: put pages into {home / f'{retailer}.csv'}, then in {folder}:")
-    say(f"  scrape-assets try {retailer} URL      what a page gives")
-    say("  scrape-assets check                  what a window would plan")
-    say(f"  scrape-assets run {dataset}          collect, judge, publish")
+    say(f"next: put pages into {home / f'{retailer}.csv'}, one address a line, then in {folder}:")
+    for command, what in (
+        (f"try {retailer} URL", "what a page gives"),
+        ("check", "what a window would plan"),
+        (f"run {dataset}", "collect, judge, publish"),
+    ):
+        say(f"  scrape-assets {command:<{len(retailer) + 8}}  {what}")
 
 
 def check_command(
@@ -116,9 +123,11 @@ def check_command(
     checked = [check.check(d, datetime.now(UTC)) for d in found]
     if json:
         emit({"datasets": checked})
-        return
-    for one in checked:
-        _show(one)
+    else:
+        for one in checked:
+            _show(one)
+    if problems := [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]:
+        raise DeclarationError("\n".join(problems))
 
 
 def _show(one: dict[str, Any]) -> None:
@@ -133,7 +142,7 @@ def _show(one: dict[str, Any]) -> None:
     lines = [
         f"retry attempts {retry['attempts']}, base {retry['base_seconds']:g}s, cap {retry['cap_seconds']:g}s",
         f"lease for {lease['lease_seconds']:g}s, task_deadline {lease['deadline_seconds']:g}s",
-        f"closed {'one window' if deadline is None else _duration(deadline)} after its end (deadline)",
+        f"deadline: closed {'one window' if deadline is None else _duration(deadline)} after its end",
     ]
     for name, to in one["publish"]["to"].items():
         lines.append(f"delivered to {name}: {to['files']['format']} in {to['files']['path']}")
@@ -208,4 +217,4 @@ def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
     if found:
         raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
     known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
-    raise DeclarationError(f"no retailer {name} is declared; there are {', '.join(known) or 'none'}")
+    raise DeclarationError(f"no retailer {name} is declared{nearest(name, known)}")

@@ -21,8 +21,10 @@ from scrape_assets.cli.output import (
     table,
     window_key,
 )
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import status, verify
+from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
 
@@ -134,6 +136,8 @@ def failed_command(
     json: Json = False,
 ) -> None:
     """List what ended quarantined or gone: page, class and reason."""
+    if failure_class is not None and failure_class not in (classes := [one.value for one in FailureClass]):
+        raise DeclarationError(f"there is no failure class {failure_class!r}{nearest(failure_class, classes)}")
     with opened(dataset) as (settings, _, pool):
         key = window_key(declared(settings, dataset), window)
         known = sorted(r["retailer"] for r in window_status(pool, dataset, key)["retailers"])
@@ -169,8 +173,6 @@ def say_retailers(summary: dict[str, Any]) -> None:
             "open",
             "coverage",
             "rows",
-            "attempts",
-            "failures",
         ),
         [
             (
@@ -179,13 +181,12 @@ def say_retailers(summary: dict[str, Any]) -> None:
                 *(r["tasks"][key] for key in ("planned", "committed", "gone", "quarantined", "open")),
                 "" if r["coverage"] is None else f"{r['coverage']:.1%}",
                 r["observations"],
-                r["attempts"],
-                ", ".join(f"{name} {count}" for name, count in r["failure_classes"].items()),
             )
             for r in summary["retailers"]
         ],
     )
     for r in summary["retailers"]:
+        _say_pages(r)
         if r["waits"]:
             ends = " Its open tasks are quarantined 6 h after that, unless it is resumed." if r["stopped_at"] else ""
             say(f"{r['retailer']} is paused: {r['paused']}.{ends}")
@@ -193,3 +194,17 @@ def say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']} was closed at {r['closing_at']:%Y-%m-%d %H:%M} UTC")
         for reason in r["reasons"]:
             say(f"{r['retailer']}: {reason}")
+        for sample in r["samples"]:
+            say("  as " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+
+
+def _say_pages(r: dict[str, Any]) -> None:
+    """What was met on the way, what waits to be tried again, and why pages were given up."""
+    name = r["retailer"]
+    if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
+        say(f"{name}: {r['attempts']} attempts, among them {met}")
+    if again := r["to_try_again"]:
+        last = f"{again['failure_class']}: {again['reason']}"
+        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {last}")
+    for one in r["given_up"]:
+        say(f"{name}: {one['pages']} given up, {one['failure_class']}: {one['reason']}")

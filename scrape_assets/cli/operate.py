@@ -73,9 +73,16 @@ def run_command(
     if json:
         emit(result.summary)
     if result.refused:
-        raise result.refused
+        # A person was told before the collecting began, and was told why the candidate is rejected.
+        raise result.refused if json else ManifestChanged("not every retailer went on; why is said above")
     if result.rejected:
-        raise result.rejected
+        raise (
+            result.rejected
+            if json
+            else CandidateRejected(
+                f"{result.summary['run_id']} is rejected, see above: nothing is published, the last good version stands"
+            )
+        )
     mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
     if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in mine if r["waits"]]:
         at = f"{dataset} --window {result.summary['window']}"
@@ -243,6 +250,8 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
         emit({"run_id": run_id, "dataset_version": done.dataset_version, "rows": done.rows, "new": done.new})
     else:
         say(f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows")
+        if done.new:
+            say(f"next: scrape-assets deliver {dataset} sends it")
 
 
 def deliver_command(dataset: DatasetName, json: Json = False) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,6 +12,7 @@ from typing import Annotated, Any
 
 import orjson
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -62,14 +65,41 @@ def complain(text: str) -> None:
         err.print(f"[red]error:[/] {escape(harmless(line))}", highlight=False)
 
 
+class Outage(logging.Handler):
+    """Says that Postgres does not answer, at most twice a minute."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._silent_until = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """The first line of what the connection pool has to say."""
+        if time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + 30
+            say(f"Postgres does not answer and is asked again: {record.getMessage().splitlines()[0]}")
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on stdout; scraped text is shown as it is, never as markup. Numbers stand to the right."""
-    drawn = Table(title=escape(title), title_justify="left", title_style="bold", header_style="bold")
-    for index, column in enumerate(columns):
+    """A table on stdout; scraped text is shown as it is, never as markup. Numbers stand to the right.
+
+    A column of zeros, or of nothing, is left out: most windows have many, and a terminal has 80 columns.
+    """
+    drawn = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    shown = [index for index in range(len(columns)) if not rows or any(row[index] not in (0, "", None) for row in rows)]
+    for index in shown:
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(columns[index], justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        drawn.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in row))
+        cells = (row[index] for index in shown)
+        drawn.add_row(*("" if cell is None else escape(harmless(str(cell))) for cell in cells))
     out.print(drawn)
 
 

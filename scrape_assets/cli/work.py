@@ -67,7 +67,8 @@ def worker_command(
         )
     else:
         left = f"{len(waiting)} retailers wait, see above" if waiting else "no open work left"
-        say(f"{left}; this worker: {dict(total.outcomes) or 'nothing to do'}")
+        mine = ", ".join(f"{count} {outcome}" for outcome, count in total.outcomes.most_common())
+        say(f"{left}; this worker: {mine or 'nothing to do'}")
 
 
 def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[str]) -> list[Assignment]:
@@ -124,7 +125,7 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
                 shown.advance(bar)
             else:
                 retries[item.retailer] += 1
-                shown.update(bar, note=f"{retries[item.retailer]} to try again")
+                shown.update(bar, note=f"{retries[item.retailer]} attempts in vain")
 
         async def work_until_done() -> Tally:
             loop = asyncio.get_running_loop()

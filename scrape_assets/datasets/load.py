@@ -156,7 +156,7 @@ def _retailers(
     files = sorted(path for path in place.iterdir() if path.suffix in _YAML) if place.is_dir() else []
     if not files:
         shown = place.relative_to(root).as_posix()
-        problems.append(Problem(shown, 1, "", "there is no retailer; expected a file for each, as bookshop.yaml"))
+        problems.append(Problem(shown, 0, "", "there is no retailer; expected a file for each, as bookshop.yaml"))
     found: dict[str, Retailer] = {}
     first: dict[str, Path] = {}
     for file in files:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 Place = tuple[str | int, ...]
+_COMMENTED = re.compile(r"\{[^}\n]*\s#\w")
 _NEAR = 0.55
 """How much alike two names must be for one to be suggested for the other."""
 
@@ -19,7 +20,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Problem(NamedTuple):
-    """One thing to correct. Its text is the whole line that a person reads."""
+    """One thing to correct. Its text is the whole line that a person reads. Line 0: it is no place inside a file."""
 
     file: str
     line: int
@@ -27,7 +28,8 @@ class Problem(NamedTuple):
     said: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (f"{self.file}:{self.line}", self.field, self.said) if part)
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(part for part in (where, self.field, self.said) if part)
 
 
 class _Loader(yaml.SafeLoader):
@@ -112,7 +114,15 @@ def parse(file: str, content: bytes) -> Source | Problem:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        return Problem(file, mark.line + 1 if mark else 1, "", f"the file is not YAML: {said}")
+        line = mark.line + 1 if mark else 1
+        # An unquoted `#main` begins a comment, and what is wrong for YAML comes only after it.
+        near = text.splitlines()[max(0, line - 2) : line]
+        hint = (
+            "; a # after a space begins a comment, quote a selector that has one"
+            if _COMMENTED.search("\n".join(near))
+            else ""
+        )
+        return Problem(file, line, "", f"the file is not YAML: {said}{hint}")
     if node is None:
         return Problem(file, 1, "", "the file is empty")
     if not isinstance(node, yaml.MappingNode):
@@ -206,12 +216,7 @@ def _said(details: Any, model: type[BaseModel]) -> str:
             owner = _model_at(model, place[:-1])
             return f"unknown key {str(place[-1])!r}{nearest(str(place[-1]), _keys(owner) if owner else [])}"
         case "missing":
-            owner = _model_at(model, place[:-1])
-            example = (
-                next((f.description for n, f in owner.model_fields.items() if (f.alias or n) == place[-1]), None)
-                if owner
-                else None
-            )
+            example = _described(place, model)
             return "the key is missing" + (f"; expected {example}" if example else "")
         case "literal_error":
             choices = re.findall(r"'([^']*)'", context["expected"])
@@ -226,8 +231,17 @@ def _said(details: Any, model: type[BaseModel]) -> str:
                 "less_than": "less than",
             }[kind]
             return f"{_shown(given)} is out of range; expected {word} {next(iter(context.values()))}"
+        case "string_type" if isinstance(given, int | float) and (described := _described(place, model)):
+            return f"{_shown(given)} is not possible; expected {described}"
         case _:
             return f"{_shown(given)} is not possible; expected {expected or details['msg']}"
+
+
+def _described(place: Place, model: type[BaseModel]) -> str | None:
+    """What the model says of the key at this place."""
+    owner = _model_at(model, place[:-1])
+    fields = owner.model_fields.items() if owner else ()
+    return next((field.description for name, field in fields if (field.alias or name) == place[-1]), None)
 
 
 _EXPECTED = {

@@ -24,8 +24,8 @@ class Events:
         self._instance = instance
         self._dataset = dataset
         self._window = window
-        storage: Any = instance.event_log_storage
-        if isinstance(storage, SqlEventLogStorage):
+        if isinstance(instance.event_log_storage, SqlEventLogStorage):
+            storage: Any = instance.event_log_storage
             # Dagster inserts the check of no run, though its index allows but one for each partition: where a window
             # is judged again, that row is replaced, as it is for the check of a run.
             replace = storage._update_asset_check_evaluation  # noqa: SLF001 # there is no public way

@@ -9,6 +9,7 @@ from scrape_assets.datasets import inventory
 from scrape_assets.datasets.declaration import Dataset, Retailer, user_agent
 from scrape_assets.flow import plan
 from scrape_assets.rules import urls, windows
+from scrape_assets.store.runs import Rejection
 
 SHOWN_REJECTIONS = 20
 """Refused inventory lines listed per retailer; all of them are counted."""
@@ -42,12 +43,12 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
     frozen = plan.freeze(dataset, retailer)
     tasks, refused = 0, 0
     origins: dict[str, int] = {}
-    rejected: list[dict[str, Any]] = []
+    rejected: list[Rejection] = []
     for line in inventory.read(retailer.inventory_path, site=retailer.site):
         if isinstance(line, inventory.Rejected):
             refused += 1
             if len(rejected) < SHOWN_REJECTIONS:
-                rejected.append({"line": line.number, "content": line.text, "reason": line.reason})
+                rejected.append(Rejection(line.number, line.text, line.reason))
             continue
         tasks += 1
         origin = urls.origin(line.canonical_url)
@@ -69,7 +70,8 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
         "tasks": tasks,
         "origins": origins,
         "rejected": refused,
-        "rejected_lines": rejected,
+        "rejected_lines": [line._asdict() for line in rejected],
+        "problem": None if tasks else plan.no_pages(retailer, rejected, refused),
         "seconds_at_declared_rate": max(origins.values(), default=0) * interval if interval else None,
     }
 

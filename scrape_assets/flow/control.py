@@ -96,7 +96,7 @@ def _planned(tx: Transaction, run_id: str, retailers: Sequence[str]) -> list[str
     """The named retailers, or all planned ones of the run; in name order, as locks are taken."""
     planned = {name for name, partition in runs.partitions(tx, run_id).items() if partition.planned_at}
     if not planned:
-        raise DeclarationError(f"{run_id} was never planned")
+        raise DeclarationError(f"{run_id} was never planned; `scrape-assets run` plans a window")
     if unknown := sorted(set(retailers) - planned):
         raise DeclarationError(
             f"{run_id} has no planned retailer {', '.join(unknown)}; it has {', '.join(sorted(planned))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
-from scrape_assets.store import postgres, runs
+from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Partition, PlannedTask, Rejection, Run
 
@@ -54,6 +55,12 @@ def frozen_of(partition: Partition) -> Frozen:
     return Frozen(
         partition.manifest, partition.manifest_hash, partition.extractor_version, partition.page_sources or {}
     )
+
+
+def no_pages(retailer: Retailer, rejected: Sequence[Rejection], count: int) -> str:
+    """An inventory without a page, in words: a window planned with it would be over before it began."""
+    refused = f": {count} lines were refused, line {rejected[0].line}: {rejected[0].reason}" if rejected else ""
+    return f"{retailer.inventory_path} names no page to collect{refused}"
 
 
 def current_window(dataset: Dataset, now: datetime) -> str:
@@ -140,15 +147,19 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
                 "judged by one schema, so --frozen cannot go on with the old one; put it back to finish this run",
             )
         if changed_since and not keep_frozen:
+            frozen_run = f"scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen"
+            way_out = (
+                f"Put the old values back to resume this run, or go on with what it was planned with: {frozen_run}. "
+                if candidates.count_open(tx, run.run_id, retailer.name)
+                else "Nothing of it is open: its pages were collected with the old values and are not asked for again. "
+            )
             return PlannedRetailer(
                 retailer.name,
                 partition.planned,
                 partition.rejected,
                 resumed=True,
                 problem=f"the frozen part of {retailer.name} changed since {run.run_id} was planned: "
-                f"{', '.join(changed or ['pages.py'])}. Put the old values back to resume this run, or resume it with "
-                "what it was planned with: "
-                f"scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen. "
+                f"{', '.join(changed or ['pages.py'])}. {way_out}"
                 "The new values take effect with the next window, or at once in another one (--window)",
             )
         runs.apply_live(
@@ -188,6 +199,8 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
             )
 
     planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts)
+    if not planned:
+        raise DeclarationError(f"{no_pages(retailer, rejected, len(rejected))}; nothing of it was planned")
     runs.record_rejections(tx, run.run_id, retailer.name, rejected)
     runs.freeze(
         tx,

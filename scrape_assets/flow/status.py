@@ -9,6 +9,9 @@ from scrape_assets.rules import acceptance
 from scrape_assets.store import candidates, observe, outbox, postgres, runs
 from scrape_assets.store.postgres import Pool
 
+REASONS = 3
+"""The commonest reasons that are told for a retailer's given up pages; `failed` has them all."""
+
 
 def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
     """The run's retailers, verdicts, version and deliveries; None when it was never planned."""
@@ -22,8 +25,19 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
         pages: dict[str, dict[str, int]] = defaultdict(dict)
         for row in observe.page_state_counts(tx, run_id):
             pages[row.retailer][row.page_state] = row.attempts
+        again = {row.retailer: row._asdict() for row in observe.to_try_again(tx, run_id)}
+        given_up: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in observe.given_up(tx, run_id, REASONS):
+            given_up[row.retailer].append(
+                {"failure_class": row.failure_class, "reason": row.reason, "pages": row.pages}
+            )
         retailers = [
-            _retailer(row, failures[row.retailer], pages[row.retailer]) for row in observe.partition_counts(tx, run_id)
+            {
+                **_retailer(row, failures[row.retailer], pages[row.retailer]),
+                "to_try_again": again.get(row.retailer),
+                "given_up": given_up[row.retailer],
+            }
+            for row in observe.partition_counts(tx, run_id)
         ]
         newest = candidates.dataset_candidate(tx, run_id)
         paused = observe.pauses(tx, run_id)
@@ -92,5 +106,6 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "generation": row.generation,
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),
+        "samples": acceptance.samples((row.verdict or {}).get("checks", [])),
         "extractor_version": row.extractor_version,
     }

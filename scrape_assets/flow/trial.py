@@ -8,7 +8,7 @@ from typing import Any
 from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
-from scrape_assets.rules import urls
+from scrape_assets.rules import fields, urls
 from scrape_assets.rules.page import FetchFailure
 from scrape_assets.sources.extractor import ExtractorPool, Setup
 from scrape_assets.sources.http import HttpSource
@@ -69,6 +69,11 @@ async def try_page(
                 "entity_key": row["entity_key"],
                 "fields": {
                     name: {"value": value, "from": row["sources"].get(name)} for name, value in row["payload"].items()
+                }
+                | {
+                    name: {"value": None, "from": f"{fields.shown(spec)} found nothing that fits; it is optional"}
+                    for name, spec in rule.page.fields.items()
+                    if name not in row["payload"]
                 },
             }
             for row in judged.observations()

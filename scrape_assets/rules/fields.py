@@ -66,7 +66,7 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
             if not spec.optional:
                 problems[name] = why
             continue
-        source = _shown(spec)
+        source = shown(spec)
         if isinstance(value, Money):
             if value.currency:
                 if values.setdefault("currency", value.currency) != value.currency:
@@ -78,14 +78,14 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
         # What cannot be bought needs no price; but a price that is there and unclear is still a fault.
         problems = {n: p for n, p in problems.items() if not (p.missing and n in ("price", "currency"))}
     if problems:
-        name, problem = next(iter(problems.items()))
-        reason = f"{name}: {_shown(page.fields[name])} {problem}"
+        reason = "; ".join(f"{name}: {shown(page.fields[name])} {problem}" for name, problem in problems.items())
         return Failed(FailureClass.EXTRACTION, reason, evidence=bool(values))
     required = [name for name, spec in page.fields.items() if not spec.optional]
     return checked(Row(values, sources), [*required, *rule.key])
 
 
-def _shown(spec: FieldRule) -> str:
+def shown(spec: FieldRule) -> str:
+    """Where a field is looked for, as messages name it."""
     return f"css {spec.css}" if spec.css is not None else f"xpath {spec.xpath}"
 
 

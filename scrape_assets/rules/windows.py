@@ -141,7 +141,7 @@ def key_at(rule: WindowRule, instant: datetime) -> str:
     if moment < first.instant:
         raise ValueError(
             f"{moment:%Y-%m-%dT%H:%M:%SZ} lies before the first window, {first.key},"
-            f" which begins {first.instant:%Y-%m-%dT%H:%M:%SZ}"
+            f" which begins {first.instant:%Y-%m-%dT%H:%M:%SZ}; `window.start` names it"
         )
     return _tick_at_or_before(rule, moment).key
 
@@ -322,14 +322,14 @@ def _tick_named(rule: WindowRule, key: str) -> datetime:
     by_day = rule.key_format == DAY_FORMAT
     first = _first(rule)
     form = "YYYY-MM-DD" if by_day else "YYYY-MM-DD-HH:MM"
+    if not (_DAY_KEY if by_day else _TIME_KEY).fullmatch(key):
+        raise ValueError(f"window {key[:60]!r} is not a key; expected {form}, as {first.key}")
     try:
-        if not (_DAY_KEY if by_day else _TIME_KEY).fullmatch(key):
-            raise ValueError
         day = date.fromisoformat(key[:10])
         if day.year not in _YEARS:
             raise ValueError
     except ValueError as error:
-        raise ValueError(f"window {key[:60]!r} is not a key; expected {form}, as {first.key}") from error
+        raise ValueError(f"window {key!r} is not a key: no such day; expected {form}, as {first.key}") from error
     ticks = _ticks_of(rule, day)
     named = next((tick.instant for tick in ticks if tick.key == key), None)
     if named is None:
@@ -338,7 +338,7 @@ def _tick_named(rule: WindowRule, key: str) -> datetime:
             f" expected one like {_near(rule, day, key)}"
         )
     if named < first.instant:
-        raise ValueError(f"window {key!r} lies before the first one, {first.key}")
+        raise ValueError(f"window {key!r} lies before the first one, {first.key}; `window.start` names it")
     return named
 
 

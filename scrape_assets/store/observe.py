@@ -37,6 +37,16 @@ def page_state_counts(tx: Transaction, run_id: str) -> list[Any]:
     return sql.many(tx, "page_state_counts", run_id=run_id)
 
 
+def to_try_again(tx: Transaction, run_id: str) -> list[Any]:
+    """By retailer: pages that wait to be tried again, when the next is due, what the latest of them met."""
+    return sql.many(tx, "to_try_again", run_id=run_id)
+
+
+def given_up(tx: Transaction, run_id: str, most: int) -> list[Any]:
+    """By retailer: up to `most` reasons of its quarantined pages, the commonest first."""
+    return sql.many(tx, "given_up", run_id=run_id, most=most)
+
+
 def failed_tasks(tx: Transaction, run_id: str, retailer: str | None, failure_class: str | None) -> list[Any]:
     """Quarantined and gone tasks with their last attempt."""
     return sql.many(tx, "failed_tasks", run_id=run_id, retailer=retailer, failure_class=failure_class)

@@ -54,6 +54,28 @@ select retailer, page_state, count(*) as attempts
  group by retailer, page_state
  order by retailer, page_state;
 
+-- name: to_try_again :many
+-- Per retailer of one run: how many pages wait to be tried again, when the next is due, what the latest of them met.
+select distinct on (t.retailer) t.retailer, count(*) over (partition by t.retailer) as pages,
+       min(t.next_attempt_at) over (partition by t.retailer) as next_at,
+       coalesce(a.failure_class, t.last_failure_class) as failure_class, a.reason
+  from scrape.tasks t
+  join scrape.attempts a on a.attempt_id = t.attempt_id
+ where t.run_id = %(run_id)s and t.state = 'retry_wait'
+ order by t.retailer, a.finished_at desc nulls last;
+
+-- name: given_up :many
+-- Per retailer of one run: why its quarantined pages were given up, the commonest reasons.
+select retailer, failure_class, reason, pages
+  from (select t.retailer, t.last_failure_class as failure_class, a.reason, count(*) as pages,
+               row_number() over (partition by t.retailer order by count(*) desc, t.last_failure_class, a.reason) as place
+          from scrape.tasks t
+          left join scrape.attempts a on a.attempt_id = t.attempt_id
+         where t.run_id = %(run_id)s and t.state = 'quarantined'
+         group by t.retailer, t.last_failure_class, a.reason) counted
+ where place <= %(most)s
+ order by retailer, place;
+
 -- name: failed_tasks :many
 -- What ended quarantined or gone, with its last attempt; the list to act on.
 select t.retailer, t.url, t.state, t.last_failure_class, t.attempt_count, a.http_status, a.page_state,

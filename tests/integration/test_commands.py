@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scrape_assets import cli
+from scrape_assets.cli.output import Outage
 from scrape_assets.flow import plan
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
@@ -199,6 +201,11 @@ WRONG = [
     ("publish prices", "never planned"),
     ("init x --dataset ../up", "--dataset"),
     ("try south http://127.0.0.1/", "north"),
+    ("try nort http://127.0.0.1/", "did you mean 'north'"),
+    ("failed prices --failure-class xtraction", "did you mean 'extraction'"),
+    ("run prices --window 2026-02-30", "no such day"),
+    ("run prices --window 2025-12-31", "window.start"),
+    ("close prices", "`scrape-assets run` plans"),
 ]
 
 
@@ -222,6 +229,94 @@ def test_a_folder_that_is_no_project_starts_no_server(
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize("inventory", ["", "url\n", "url\nnot an address\n", "url\nhttp://elsewhere.example/p\n"])
+@pytest.mark.usefixtures("without_history")
+def test_an_inventory_without_a_page_is_refused_before_it_uses_a_window_up(
+    command: Command, tmp_path: Path, shop: Site, inventory: str
+) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"]), "south": (shop.url, ["/p/2"])})
+    file = tmp_path / "datasets/prices/north.csv"
+    good = file.read_text()
+    file.write_text(inventory)
+    for words in (("check",), ("run", "prices")):
+        ended = command(*words)
+        assert ended.code == 2, words
+        assert f"{file} names no page to collect" in ended.err or "the file is empty" in ended.err, ended.err
+    file.write_text(good)
+    assert command("check").code == 0
+    assert command("run", "prices").code == 0
+    assert set(shop.requests) == {"/p/1", "/p/2"}
+
+
+@pytest.mark.usefixtures("without_history")
+def test_a_window_that_is_over_is_not_told_to_be_resumed_with_an_older_declaration(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    before = file.read_text()
+    file.write_text(before + "product: {expect: article.product}\n")
+    open_window = command("run", "prices")
+    assert open_window.code == 2
+    assert "--frozen" in open_window.err
+    assert open_window.err.count("the frozen part of north changed") == 1, "it is said once"
+    file.write_text(before)
+    assert command("run", "prices").code == 0
+    file.write_text(before + "product: {expect: article.product}\n")
+    over = command("run", "prices")
+    assert over.code == 2
+    assert "Nothing of it is open" in over.err
+    assert "--frozen" not in over.err
+
+
+@pytest.mark.usefixtures("without_history")
+def test_a_rejected_window_says_the_cause_once_and_fits_a_terminal(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.answer = lambda _path: (200, {}, b"<h1>Lamp</h1><b class=sku>1</b>" + b"<p>A lamp for a desk.</p>" * 60)
+    more = "product: {expect: h1, fields: {name: {css: .nam}, sku: {css: .sku}, price: {css: .pric, money: EUR}}}"
+    make.dataset(tmp_path, {"north": (shop.url, [f"/p/{i}" for i in range(12)])}, more=more)
+    ended = command("run", "prices")
+    assert ended.code == 3
+    told = "north: 12 given up, extraction: name: css .nam found nothing; price: css .pric found nothing"
+    assert told in ended.err.splitlines()
+    assert ended.err.count("not_empty: expected") == 1
+    for wide in ("run prices", "status prices --window current", "status prices"):
+        assert max(map(len, command(*wide.split()).out.splitlines())) <= 80, wide
+
+
+def test_status_says_why_pages_wait_and_when_they_are_tried_again(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    shop.answer = lambda _path: (503, {}, b"later")
+    assert command("worker", "--json").code == 0
+    with pool.connection() as connection:
+        connection.execute(
+            "update scrape.tasks set state = 'retry_wait', max_attempts = 9,"
+            " next_attempt_at = clock_timestamp() + interval '1 hour'"
+        )
+    ended = command("status", "prices", "--window", "current")
+    (told,) = [line for line in ended.err.splitlines() if "to try again" in line]
+    assert told.startswith("north: 2 to try again, the next at ")
+    assert told.endswith("UTC; last http_5xx: status 503")
+
+
+def test_a_worker_counts_what_it_did_in_words(command: Command, pool: Pool, tmp_path: Path, shop: Site) -> None:
+    plan.plan(pool, make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])}), today(), now=datetime.now(UTC))
+    assert command("worker").err.splitlines()[-1] == "no open work left; this worker: 1 committed"
+
+
+def test_an_outage_of_postgres_is_said_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    pool_says = logging.getLogger("tests.of.outage")
+    pool_says.addHandler(Outage())
+    for _ in range(5):
+        pool_says.warning("error connecting in 'pool-1': connection is bad\nAnd more of it")
+    assert capsys.readouterr().err.count("Postgres does not answer") == 1
+
+
 def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Path, shop: Site) -> None:
     make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
     shown = command("check")
@@ -232,7 +327,7 @@ def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Pa
     for line in (
         "  retry attempts 3, base 0.1s, cap 0.5s",
         "  lease for 30s, task_deadline 120s",
-        "  closed one window after its end (deadline)",
+        "  deadline: closed one window after its end",
         f"  delivered to lake: jsonl in {tmp_path / 'published'}",
     ):
         assert line in shown.out.splitlines()
@@ -265,6 +360,20 @@ def test_try_shows_each_field_with_what_gave_it(command: Command, tmp_path: Path
     assert tried.code == 0
     assert "19.99" in tried.out
     assert "json" in tried.out.lower()
+
+
+def test_try_names_every_field_that_it_does_not_find(command: Command, tmp_path: Path, shop: Site) -> None:
+    shop.answer = lambda _path: (200, {}, b"<h1>Lamp</h1><b class=sku>1</b>" + b"<p>A lamp for a desk.</p>" * 60)
+    fields = "name: {css: h1}, sku: {css: .sku}, brand: {css: .maker, optional: true}"
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])}, more=f"product: {{expect: h1, fields: {{{fields}}}}}")
+    tried = command("try", "north", f"{shop.url}/p/1")
+    assert tried.code == 0, tried.err
+    assert any("brand" in line and "css .maker found nothing" in line for line in tried.out.splitlines())
+    wrong = fields.replace("h1", ".titel").replace(".sku", ".ref")
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])}, more=f"product: {{expect: h1, fields: {{{wrong}}}}}")
+    tried = command("try", "north", f"{shop.url}/p/1")
+    assert tried.code == 1
+    assert "name: css .titel found nothing; sku: css .ref found nothing" in tried.err
 
 
 def test_status_names_an_origin_that_is_paused(command: Command, pool: Pool, tmp_path: Path, shop: Site) -> None:

@@ -211,6 +211,8 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("https://books.example.com", "https://books.example.com/es", f"{R}:1: site: 'https://books.example.com/es' names a page; expected the site alone, as https://books.example.com"),
         ("concurrency: 2", "concurrency: 0", f"{R}:13: fetch.concurrency: 0 is out of range; expected at least 1"),
         ("concurrency: 2", "via: browser", f"{R}:13: fetch.via: 'browser' is not possible; expected http"),
+        ("concurrency: 2", "rate: 5", f"{R}:13: fetch.rate: 5 is not possible; expected requests per time and origin, as 5/s, 30/min or none"),
+        ("css: .now", "css: #now", f"{R}:11: the file is not YAML: expected ',' or '}}', but got ':'; a # after a space begins a comment, quote a selector that has one"),
         ("concurrency: 2", "max_body: 10", f"{R}:13: fetch.max_body: 10 is not a size; expected a number above zero and its unit, as 10MB"),
         ("concurrency: 2", "allow_private: perhaps", f"{R}:13: fetch.allow_private: 'perhaps' is not possible; expected true or false"),
         ("[name, price]", "[name, prices]", f"{R}:14: accept.required.1: schema product_offer has no field 'prices'; did you mean 'price'?"),
@@ -310,7 +312,7 @@ def test_a_dataset_without_its_file_or_without_retailers_says_so(tmp_path: Path)
         load.project(tmp_path)
     assert str(error.value).splitlines() == [
         f"{D}:1: the file is missing",
-        "datasets/prices/retailers:1: there is no retailer; expected a file for each, as bookshop.yaml",
+        "datasets/prices/retailers: there is no retailer; expected a file for each, as bookshop.yaml",
     ]
 
 
