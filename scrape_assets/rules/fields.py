@@ -81,6 +81,9 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
         reason = "; ".join(f"{name}: {shown(page.fields[name])} {problem}" for name, problem in problems.items())
         return Failed(FailureClass.EXTRACTION, reason, evidence=bool(values))
     required = [name for name, spec in page.fields.items() if not spec.optional]
+    if rule.schema_name == PRODUCT_OFFER and scope is None and "url" not in page.fields:
+        # As without declared fields: a row says where it is from. The rows of a listing are not of its address.
+        values["url"], sources["url"] = document.url, "page address"
     return checked(Row(values, sources), [*required, *rule.key])
 
 

@@ -43,6 +43,13 @@ select task_key::text as key
   from scrape.tasks
  where attempt_count <> lease_token - budget_base_token - release_count or attempt_count > max_attempts;
 
+-- name: invariant_extractor_is_frozen :many
+-- A committed attempt extracted with the version that its retailer was planned with, or that its recovery batch names.
+select a.attempt_id::text as key
+  from scrape.attempts a
+  join scrape.run_partitions p using (run_id, retailer)
+ where a.outcome = 'committed' and a.recovery_batch_id is null and a.extractor_version <> p.extractor_version;
+
 -- name: invariant_one_attempt_per_token :many
 -- Every token ever issued has its attempt row, without a gap.
 select t.task_key::text as key

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.flow import plan
 
 DATASET = """\
 dataset: {name}
@@ -57,3 +60,11 @@ def dataset(
         (home / "retailers" / f"{retailer}.yaml").write_text(RETAILER.format(site=site, name=retailer, more=more))
         (home / f"{retailer}.csv").write_text("url\n" + "".join(f"{site}{path}\n" for path in paths))
     return load.dataset(folder, name)
+
+
+@cache
+def version(retailer: str = "north") -> str:
+    """The extractor version of a retailer declared here without `more`: what its results are committed with."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = dataset(Path(folder), {retailer: ("http://127.0.0.1:9", ["/p/1"])})
+        return plan.freeze(made, made.retailers[retailer]).extractor_version

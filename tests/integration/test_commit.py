@@ -63,7 +63,7 @@ def row(one: Claim, *, name: str = "x", entity: str | None = None) -> dict[str, 
 
 def committed(one: Claim, its: dict[str, Any]) -> Result:
     rows = orjson.dumps([its]).decode()
-    return Result(one.lease, SITE, "committed", "committed", one.leased_at, "v1", rows=rows, row_count=1)
+    return Result(one.lease, SITE, "committed", "committed", one.leased_at, make.version(), rows=rows, row_count=1)
 
 
 def items(*results: Result) -> list[Item]:

@@ -52,7 +52,7 @@ def committed(claimed: Claim, price: str = "10") -> Result:
         "committed",
         "committed",
         claimed.leased_at,
-        "v1",
+        make.version(),
         rows=orjson.dumps([row]).decode(),
         row_count=1,
     )
@@ -90,7 +90,7 @@ def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -
         "quarantined",
         "quarantined",
         first.leased_at,
-        "v1",
+        make.version(),
         task_class="login",
         failure_class="login",
     )
@@ -107,7 +107,7 @@ def test_a_stale_worker_cannot_commit_fail_or_extend(pool: Pool, planned: str) -
 def test_a_stale_worker_pauses_no_origin(pool: Pool, planned: str) -> None:
     (first,) = claim(pool, planned)
     refused = Result(
-        first.lease, SITE, "retry_wait", "retry", first.leased_at, "v1",
+        first.lease, SITE, "retry_wait", "retry", first.leased_at, make.version(),
         failure_class="rate_limited", task_class="rate_limited", delay_seconds=1.0, pause_origin_seconds=3600.0,
     )  # fmt: skip
     expire(pool)
@@ -135,13 +135,15 @@ def test_a_group_loses_only_the_task_whose_lease_was_lost(pool: Pool, planned: s
 
 def failed(claimed: Claim) -> Result:
     return Result(
-        claimed.lease, SITE, "quarantined", "quarantined", claimed.leased_at, "v1",
+        claimed.lease, SITE, "quarantined", "quarantined", claimed.leased_at, make.version(),
         task_class="login", failure_class="login",
     )  # fmt: skip
 
 
 def released(claimed: Claim) -> Result:
-    return Result(claimed.lease, SITE, "pending", "released", claimed.leased_at, "v1", refund=1, reason="stopped")
+    return Result(
+        claimed.lease, SITE, "pending", "released", claimed.leased_at, make.version(), refund=1, reason="stopped"
+    )
 
 
 def reclaimed(pool: Pool, manifest_hash: str) -> tuple[Claim, Claim]:

@@ -37,7 +37,7 @@ def rows(claim: Claim, entity: str) -> Result:
         "committed",
         "committed",
         claim.leased_at,
-        "v1",
+        make.version(),
         rows=orjson.dumps([row]).decode(),
         row_count=1,
     )

@@ -233,7 +233,8 @@ class Protocol(RuleBasedStateMachine):
 
 
 def _result(claim: Claim, state: str, outcome: str) -> Result:
-    return Result(claim.lease, SITE, state, outcome, claim.leased_at, "v1")
+    retailer = claim.url.split("/")[3]
+    return Result(claim.lease, SITE, state, outcome, claim.leased_at, make.version(retailer))
 
 
 def _rows(retailer: str, claim: Claim, *, same: bool, price: int) -> Result:

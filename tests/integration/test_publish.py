@@ -58,7 +58,7 @@ def committed(claim: Claim, window: str, page: str, payload: dict[str, Any]) -> 
         "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
     }  # fmt: skip
     rows = orjson.dumps([row]).decode()
-    return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, "v1", rows=rows, row_count=1)
+    return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, make.version(), rows=rows, row_count=1)
 
 
 def accepted(pool: Pool, dataset: Dataset, window: str, pages: Mapping[str, dict[str, Any]]) -> str:

@@ -56,7 +56,7 @@ def result(claim: Claim) -> Result:
         "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
     }  # fmt: skip
     text = orjson.dumps([row]).decode()
-    return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, "v1", rows=text, row_count=1)
+    return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, make.version(), rows=text, row_count=1)
 
 
 def test_the_last_group_of_a_window_reads_as_little_as_the_first(

@@ -127,14 +127,21 @@ def test_a_restored_store_works_again_doubles_nothing_and_fences_the_workers_of_
         assert same, "no token was handed out twice, so this shows nothing"
         late = [
             Result(
-                o.lease, o.url, TaskState.GONE, Outcome.GONE, o.leased_at, "v1", failure_class="gone", task_class="gone"
+                o.lease,
+                o.url,
+                TaskState.GONE,
+                Outcome.GONE,
+                o.leased_at,
+                make.version(),
+                failure_class="gone",
+                task_class="gone",
             )
             for o in old
         ]
         with postgres.transaction(pool) as tx:
             assert commit.finish(tx, RUN, WINDOW, late, []) == set()
             released = [
-                Result(n.lease, n.url, TaskState.PENDING, Outcome.RELEASED, n.leased_at, "v1", refund=1)
+                Result(n.lease, n.url, TaskState.PENDING, Outcome.RELEASED, n.leased_at, make.version(), refund=1)
                 for n in new.values()
             ]
             assert len(commit.finish(tx, RUN, WINDOW, released, [])) == 3

@@ -47,6 +47,9 @@ BREAKS: dict[str, list[str]] = {
         "alter table scrape.tasks drop constraint every_claim_counted",
         f"update scrape.tasks set attempt_count = attempt_count - 1 where task_key = {ONE_TASK}",
     ],
+    "invariant_extractor_is_frozen": [
+        f"update scrape.attempts set extractor_version = 'another' where attempt_id = {ONE_ATTEMPT}",
+    ],
     "invariant_one_attempt_per_token": [
         f"delete from scrape.attempts where attempt_id = {ONE_ATTEMPT}",
     ],

@@ -101,7 +101,7 @@ def _done(claim: Claim) -> Result:
         "committed",
         "committed",
         claim.leased_at,
-        "v1",
+        make.version(),
         rows=orjson.dumps([row]).decode(),
         row_count=1,
     )

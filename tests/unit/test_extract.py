@@ -370,9 +370,16 @@ FIELDS = PageRule(
 
 def test_declared_fields_give_a_row_and_the_declared_currency() -> None:
     result = run("<h1>Cup <b>blue</b></h1><i class=now>1.299,00 €</i>", FIELDS)
-    assert rows(result) == [{"name": "Cup blue", "price": "1299", "currency": "EUR"}]
+    assert rows(result) == [
+        {"name": "Cup blue", "price": "1299", "currency": "EUR", "url": "https://shop.test/p/cup-8812"}
+    ]
     assert isinstance(result, tuple)
-    assert result[0].sources == {"name": "css h1", "price": "css .now", "currency": "declared money"}
+    assert result[0].sources == {
+        "name": "css h1",
+        "price": "css .now",
+        "currency": "declared money",
+        "url": "page address",
+    }
 
 
 @pytest.mark.parametrize(
@@ -399,7 +406,7 @@ def test_a_required_field_that_fails_names_its_selector_and_what_was_found(body:
 def test_a_sold_out_page_needs_no_declared_price() -> None:
     page = PageRule(fields={**FIELDS.fields, "availability": FieldRule(css=".stock")})
     assert rows(run("<h1>Cup</h1><i class=stock>Out of stock</i>", page)) == [
-        {"name": "Cup", "availability": "out_of_stock"}
+        {"name": "Cup", "availability": "out_of_stock", "url": "https://shop.test/p/cup-8812"}
     ]
     assert isinstance(run("<h1>Cup</h1><i class=stock>In stock</i>", page), Failed)
     assert isinstance(run("<h1>Cup</h1><i class=stock>Out of stock</i><i class=now>1-2</i>", page), Failed)
