@@ -59,6 +59,7 @@ def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
             )
             for s in known
         ],
+        without_zeros=True,
     )
 
 
@@ -184,6 +185,7 @@ def say_retailers(summary: dict[str, Any]) -> None:
             )
             for r in summary["retailers"]
         ],
+        without_zeros=True,
     )
     for r in summary["retailers"]:
         _say_pages(r)
@@ -204,7 +206,12 @@ def _say_pages(r: dict[str, Any]) -> None:
     if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
         say(f"{name}: {r['attempts']} attempts, among them {met}")
     if again := r["to_try_again"]:
-        last = f"{again['failure_class']}: {again['reason']}"
-        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {last}")
+        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {_why(again)}")
     for one in r["given_up"]:
-        say(f"{name}: {one['pages']} given up, {one['failure_class']}: {one['reason']}")
+        say(f"{name}: {one['pages']} given up, {_why(one)}")
+
+
+def _why(one: dict[str, Any]) -> str:
+    """The failure class and its reason, which may begin with that very word."""
+    failure_class, reason = one["failure_class"], one["reason"] or ""
+    return reason if reason.startswith(f"{failure_class}: ") else f"{failure_class}: {reason}"

@@ -79,10 +79,10 @@ class Outage(logging.Handler):
             say(f"Postgres does not answer and is asked again: {record.getMessage().splitlines()[0]}")
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, without_zeros: bool = False) -> None:
     """A table on stdout; scraped text is shown as it is, never as markup. Numbers stand to the right.
 
-    A column of zeros, or of nothing, is left out: most windows have many, and a terminal has 80 columns.
+    `without_zeros`: a column of zeros, or of nothing, is left out, so that it fits a terminal of 80 columns.
     """
     drawn = Table(
         title=escape(title),
@@ -92,8 +92,10 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
-    shown = [index for index in range(len(columns)) if not rows or any(row[index] not in (0, "", None) for row in rows)]
+    hidden = (0, "", None) if without_zeros and rows else ()
+    shown = [index for index in range(len(columns)) if not hidden or any(row[index] not in hidden for row in rows)]
     for index in shown:
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         drawn.add_column(columns[index], justify="right" if numeric else "left", overflow="fold")

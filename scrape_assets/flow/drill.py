@@ -406,6 +406,7 @@ def _stop_one(ground: Ground, job: Job, outcome: Outcome) -> None:
         with _pool(ground) as pool, postgres.transaction(pool) as tx:
             # Their COMMIT may have been on its way when it was stopped.
             before = store.given_up(tx, sorted(mine)).committed
+        ground.site.delay_seconds = 0.0  # it was slow so that there are leases to lose; what is left need not be
         os.kill(process.pid, signal.SIGCONT)
         outcome.fired += int(before < len(mine))
         for one in (process, other):
