@@ -72,6 +72,8 @@ def test_a_wheel_migrates_a_database_and_checks_a_declaration(
         assert said(program, tmp_path, env, "db", "migrate")["applied"] == MIGRATIONS
         assert said(program, tmp_path, env, "db", "migrate")["applied"] == []
         said(program, tmp_path, env, "init", "shop", "--site", "https://shop.example")
+        inventory = tmp_path / "shop/datasets/prices/bookshop.csv"
+        inventory.write_text(inventory.read_text() + "https://shop.example/p/1\n")
         checked = said(program, tmp_path / "shop", env, "check")
         assert "prices" in json.dumps(checked)
     finally:
