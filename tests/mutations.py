@@ -34,39 +34,44 @@ class Mutation(NamedTuple):
     tests: tuple[str, ...]
 
 
-FENCE = "t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id"
+LOCKED = """
+           offset 0
+              for update) t
+     where """
+FENCE = f"t.lease_owner is not null and t.lease_token = r.lease_token{LOCKED}t.attempt_id = r.attempt_id"
 LEASE = "sql/queries/20_lease.sql"
 COMMIT = "sql/queries/40_commit.sql"
 TESTS = "tests/integration/"
 
 MUTATIONS = (
-    Mutation("no fence at all", COMMIT, FENCE, "true", (f"{TESTS}test_fence.py",)),
+    Mutation("no fence at all", COMMIT, FENCE, f"true{LOCKED}true", (f"{TESTS}test_fence.py",)),
     Mutation(
         "no attempt_id in the fence",
         COMMIT,
         FENCE,
-        "t.state = 'leased' and t.lease_token = r.lease_token",
+        f"t.lease_owner is not null and t.lease_token = r.lease_token{LOCKED}true",
         (f"{TESTS}test_fence.py",),
     ),
     Mutation(
         "no token in the fence",
         COMMIT,
         FENCE,
-        "t.state = 'leased' and t.attempt_id = r.attempt_id",
+        f"t.lease_owner is not null{LOCKED}t.attempt_id = r.attempt_id",
         (f"{TESTS}test_fence.py",),
     ),
     Mutation(
         "no state in the fence",
         COMMIT,
         FENCE,
-        "t.lease_token = r.lease_token and t.attempt_id = r.attempt_id",
+        f"t.lease_token = r.lease_token{LOCKED}t.attempt_id = r.attempt_id",
         (f"{TESTS}test_fence.py", f"{TESTS}test_commit.py"),
     ),
     Mutation(
         "a heartbeat without a fence",
         LEASE,
-        "t.state = 'leased' and t.lease_token = m.lease_token and t.attempt_id = m.attempt_id",
-        "t.state = 'leased'",
+        "t.lease_owner is not null and t.lease_token = m.lease_token\n           offset 0\n              for no key update) t\n"
+        "     where t.attempt_id = m.attempt_id",
+        "t.lease_owner is not null\n           offset 0\n              for no key update) t\n     where true",
         (f"{TESTS}test_fence.py",),
     ),
     Mutation(
@@ -129,15 +134,15 @@ MUTATIONS = (
     Mutation(
         "a commit that starts from the index of what is leased",
         COMMIT,
-        "offset 0 for update",
-        "for update",
+        "t.lease_owner is not null and",
+        "t.state = 'leased' and",
         (f"{TESTS}test_reads.py",),
     ),
     Mutation(
         "a heartbeat that starts from the index of what is leased",
         LEASE,
-        "offset 0 for no key update",
-        "for no key update",
+        "t.lease_owner is not null and",
+        "t.state = 'leased' and",
         (f"{TESTS}test_reads.py",),
     ),
     Mutation(

@@ -14,9 +14,9 @@ from contextlib import suppress
 import typer
 
 from scrape_assets.cli import control, database, declare, demo, develop, look, operate, prove, work
-from scrape_assets.cli.output import Outage, complain, say
+from scrape_assets.cli.output import Outage, complain
 from scrape_assets.cli.stopping import unwind_on_signals
-from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
+from scrape_assets.errors import ScrapeAssetsError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,8 +56,6 @@ def main() -> None:
         app(standalone_mode=True)
     except ScrapeAssetsError as error:
         complain(str(error))
-        if isinstance(error, StoreUnreachable):
-            say("when Postgres answers, start the same command again: it goes on where it was")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(1)

@@ -189,6 +189,8 @@ def say_retailers(summary: dict[str, Any]) -> None:
     )
     for r in summary["retailers"]:
         _say_pages(r)
+        if not r["planned"]:
+            say(f"{r['retailer']} is not planned: `scrape-assets run` plans it, or says why not")
         if r["waits"]:
             ends = " Its open tasks are quarantined 6 h after that, unless it is resumed." if r["stopped_at"] else ""
             say(f"{r['retailer']} is paused: {r['paused']}.{ends}")

@@ -29,6 +29,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
+from scrape_assets.rules import acceptance
 from scrape_assets.settings import Settings, Store
 from scrape_assets.store.postgres import Pool
 
@@ -75,6 +76,8 @@ def run_command(
     if result.refused:
         # A person was told before the collecting began, and was told why the candidate is rejected.
         raise result.refused if json else ManifestChanged("not every retailer went on; why is said above")
+    if result.rejected and result.summary["acceptance"]["state"] != "rejected":
+        raise result.rejected
     if result.rejected:
         raise (
             result.rejected
@@ -202,6 +205,9 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         say(f"version {published['dataset_version']} {word}: {published['rows']} rows")
     elif acceptance_state == "collecting":
         say(f"not judged yet: {summary['acceptance']['waiting_for']}")
+    else:
+        for reason in acceptance.reasons([c for c in summary["acceptance"]["checks"] if c["retailer"] is None]):
+            say(reason)
     for sent in summary["sent"]:
         say(f"{sent['destination']}: {sent['state']} {sent['detail']}")
     tasks = summary["tasks"]

@@ -73,8 +73,9 @@ class Outage(logging.Handler):
         self._silent_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """The first line of what the connection pool has to say."""
-        if time.monotonic() >= self._silent_until:
+        """The first line of what the connection pool says of a connection that it does not get."""
+        told = record.getMessage().startswith(("error connecting", "reconnection attempt"))
+        if told and time.monotonic() >= self._silent_until:
             self._silent_until = time.monotonic() + 30
             say(f"Postgres does not answer and is asked again: {record.getMessage().splitlines()[0]}")
 

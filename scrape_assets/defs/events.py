@@ -7,6 +7,8 @@ from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.instance.utils import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 from scrape_assets.datasets.declaration import Dataset
@@ -24,12 +26,6 @@ class Events:
         self._instance = instance
         self._dataset = dataset
         self._window = window
-        if isinstance(instance.event_log_storage, SqlEventLogStorage):
-            storage: Any = instance.event_log_storage
-            # Dagster inserts the check of no run, though its index allows but one for each partition: where a window
-            # is judged again, that row is replaced, as it is for the check of a run.
-            replace = storage._update_asset_check_evaluation  # noqa: SLF001 # there is no public way
-            storage._store_runless_asset_check_evaluation = replace  # noqa: SLF001 # as above
 
     def task_plan(self, pool: Pool, planned: PlannedRetailer) -> None:
         """The retailer is planned."""
@@ -86,6 +82,7 @@ class Events:
         target = AssetCheckEvaluationTargetMaterializationData(
             storage_id=newest.storage_id, run_id=newest.run_id, timestamp=newest.timestamp
         )
+        self._forget(key, partition)
         for spec, result in zip(specs, checks.results(specs, verdict, *judged), strict=True):
             self._instance.report_runless_asset_event(
                 dg.AssetCheckEvaluation(
@@ -100,3 +97,16 @@ class Events:
                     partition=partition,
                 )
             )
+
+    def _forget(self, asset: dg.AssetKey, partition: str) -> None:
+        """The checks that no run made are gone: Dagster keeps one for each partition, and inserts, never replaces."""
+        storage, checks_table = self._instance.event_log_storage, AssetCheckExecutionsTable.c
+        if isinstance(storage, SqlEventLogStorage):
+            with storage.index_connection() as connection:
+                connection.execute(
+                    AssetCheckExecutionsTable.delete().where(
+                        checks_table.asset_key == asset.to_string(),
+                        checks_table.run_id == RUNLESS_RUN_ID,
+                        checks_table.partition == partition,
+                    )
+                )

@@ -23,7 +23,7 @@ from scrape_assets import failpoints
 from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.assignment import Assignment
-from scrape_assets.flow.commit import PATIENCE_SECONDS, Committer, Item
+from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.rules.page import Response
@@ -44,7 +44,7 @@ ASKING = 2
 STOPPED = "the worker was stopped"
 
 BACKLOG = 128
-"""Fetched pages that may wait for extraction and commit, beside those in flight."""
+"""Fetched pages of one worker that may wait for extraction and commit, beside those in flight."""
 
 BACKLOG_BYTES = 64 * 2**20
 """Bytes of such pages at which no further one is asked for: a few hundred of the largest would fill a machine."""
@@ -84,6 +84,7 @@ class Worker:
         self._asking = asyncio.Semaphore(ASKING)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
+        self._backlog = BACKLOG
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -103,6 +104,8 @@ class Worker:
         origins = sorted({origin for assignment in assignments for origin in assignment.origins})
         shortest = min((assignment.dataset.lease.lease_seconds for assignment in assignments), default=60.0)
         self._broken = asyncio.get_running_loop().create_future()
+        # One queue to the extraction processes: what all partitions let wait there must be read within a lease's time.
+        self._backlog = max(1, BACKLOG // max(1, len(assignments)))
         committing = asyncio.create_task(self._committer.run())
         keeping = asyncio.create_task(self._leases.keep(origins, shortest))
         drives = [asyncio.create_task(self._drive(assignment)) for assignment in assignments]
@@ -159,7 +162,7 @@ class Worker:
                 await self._rest(assignment, room, wait)
 
     async def _rest(self, assignment: Assignment, room: asyncio.Event, seconds: float) -> None:
-        """Until then, or until I was stopped or let the partition's last page go: it may be done."""
+        """Until then; or until the last page that I hold is let go, for it may be done; holding none, until stopped."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 if not self._held(assignment):
@@ -173,7 +176,7 @@ class Worker:
         if self._leases.body_bytes > BACKLOG_BYTES:
             return 0
         concurrency = assignment.retailer.fetch.concurrency
-        return min(concurrency - fetching, concurrency + BACKLOG - self._held(assignment))
+        return min(concurrency - fetching, concurrency + self._backlog - self._held(assignment))
 
     def _held(self, assignment: Assignment) -> int:
         """How many pages of the partition are mine now."""
@@ -321,9 +324,9 @@ class Worker:
             try:
                 async with self._asking:
                     return await asyncio.to_thread(act, *arguments)
-            except StoreUnreachable:
+            except StoreUnreachable as error:
                 if time.monotonic() > give_up or self.stopped:
-                    raise
+                    raise StoreUnreachable(f"{error}. {AGAIN}") from error
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
 

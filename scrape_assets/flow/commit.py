@@ -38,6 +38,9 @@ PATIENCE_SECONDS = 150.0
 for a lock or a connection, and than the minute in which a pool tries again."""
 
 
+AGAIN = "When Postgres answers, start the same command again: it goes on where it was"
+
+
 class Item:
     """One result with the run it belongs to."""
 
@@ -181,9 +184,9 @@ class Committer:
                     known = passed | store.closed(tx, results) if repeated else passed
                     failpoints.reach("K9", lambda: postgres.lose(tx), first=lambda: postgres.send_commit(tx))
                     return known
-            except StoreUnreachable:
+            except StoreUnreachable as error:
                 if time.monotonic() > give_up:
-                    raise
+                    raise StoreUnreachable(f"{error}. {AGAIN}") from error
                 repeated = True
                 time.sleep(pause)
                 pause = min(2.0, pause * 2)

@@ -71,7 +71,7 @@ async def try_page(
                     name: {"value": value, "from": row["sources"].get(name)} for name, value in row["payload"].items()
                 }
                 | {
-                    name: {"value": None, "from": f"{fields.shown(spec)} found nothing that fits; it is optional"}
+                    name: {"value": None, "from": f"{fields.shown(spec)} found nothing that fits"}
                     for name, spec in rule.page.fields.items()
                     if name not in row["payload"]
                 },

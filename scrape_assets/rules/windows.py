@@ -329,7 +329,9 @@ def _tick_named(rule: WindowRule, key: str) -> datetime:
         if day.year not in _YEARS:
             raise ValueError
     except ValueError as error:
-        raise ValueError(f"window {key!r} is not a key: no such day; expected {form}, as {first.key}") from error
+        raise ValueError(
+            f"window {key!r} is not a key: there is no such day to collect; expected {form}, as {first.key}"
+        ) from error
     ticks = _ticks_of(rule, day)
     named = next((tick.instant for tick in ticks if tick.key == key), None)
     if named is None:

@@ -1,7 +1,7 @@
 """Extraction in child processes: no page can starve the event loop, take the worker with it, or its memory.
 
-Each child has one page in work and at most one more on its way, so that it is never idle for want of the
-parent. When a child dies, the page it worked on is charged with it and the other one goes to another child.
+Each child has one page in work and a few more on their way, so that it is never idle for want of the parent. When a
+child dies, the page it worked on is charged with it and the others go to another child.
 """
 
 from __future__ import annotations

@@ -86,6 +86,11 @@ def main(arguments: list[str]) -> None:
             answer |= {"seconds": time.perf_counter() - started, "peak": peak, "leaving": leaving}
             connection.sendall(frame(answer, rows))
             if leaving:
+                # Gone at once, it would take the answer with it: a parent that sends another page just now is told of
+                # a broken pipe, and reads no further.
+                connection.shutdown(socket.SHUT_WR)
+                while stream.read(_MB):
+                    pass
                 return
 
 

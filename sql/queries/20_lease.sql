@@ -75,17 +75,23 @@ select claimed.*,
 -- name: heartbeat :many
 -- transition: task leased -> leased
 -- Extends what is still mine, never past the task's own deadline; an attempt that does not come back lost its lease.
--- A stronger lock would wait for, and be waited for by, rows that refer to these tasks. `offset 0` makes the planner go
--- task by task through the key, in the list's order: starting from the index of a state it would read whatever a long
--- run left there, and what it knows of states is as old as the last ANALYZE.
+-- A stronger lock would wait for, and be waited for by, rows that refer to these tasks. `offset 0`, an owner (a leased
+-- task has one, by a constraint) instead of the state, and a last condition outside that says how few rows come of it
+-- make the planner go task by task through the key, in the list's order: starting from the index of a state it would
+-- read whatever a long run left there, and what it knows of states is as old as the last ANALYZE.
 with mine as materialized (
     select * from json_to_recordset(%(leases)s::json) as m (task_key uuid, lease_token bigint, attempt_id uuid)
      order by task_key
 ), held as materialized (
     select m.task_key
       from mine m
-     cross join lateral (select * from scrape.tasks t where t.task_key = m.task_key offset 0 for no key update) t
-     where t.state = 'leased' and t.lease_token = m.lease_token and t.attempt_id = m.attempt_id
+     cross join lateral (
+           select t.attempt_id
+             from scrape.tasks t
+            where t.task_key = m.task_key and t.lease_owner is not null and t.lease_token = m.lease_token
+           offset 0
+              for no key update) t
+     where t.attempt_id = m.attempt_id
 )
 update scrape.tasks t
    set lease_until = greatest(t.lease_until,

@@ -6,7 +6,7 @@
 -- transition: task leased -> pending
 -- The fence of a whole group: an attempt whose lease was lost does not come back, and none of its rows are written.
 -- One group may hold a stale and a fresh result of one task, so a result is known by its attempt, never by its task.
--- Failures and releases pass the same fence as successes. `offset 0`: each task through its key, as in `heartbeat`.
+-- Failures and releases pass the same fence as successes. `offset 0`, and the owner: see `heartbeat`.
 with result as materialized (
     select * from json_to_recordset(%(results)s::json) as r (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
@@ -17,8 +17,13 @@ with result as materialized (
 ), held as materialized (
     select r.*
       from result r
-     cross join lateral (select * from scrape.tasks t where t.task_key = r.task_key offset 0 for update) t
-     where t.state = 'leased' and t.lease_token = r.lease_token and t.attempt_id = r.attempt_id
+     cross join lateral (
+           select t.attempt_id
+             from scrape.tasks t
+            where t.task_key = r.task_key and t.lease_owner is not null and t.lease_token = r.lease_token
+           offset 0
+              for update) t
+     where t.attempt_id = r.attempt_id
 ), moved as (
     update scrape.tasks t
        set state = case when r.state = 'pending' and t.attempt_count - r.refund >= t.max_attempts

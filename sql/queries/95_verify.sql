@@ -44,7 +44,7 @@ select task_key::text as key
  where attempt_count <> lease_token - budget_base_token - release_count or attempt_count > max_attempts;
 
 -- name: invariant_extractor_is_frozen :many
--- A committed attempt extracted with the version that its retailer was planned with, or that its recovery batch names.
+-- A committed attempt outside of a recovery extracted with the version that its retailer was planned with.
 select a.attempt_id::text as key
   from scrape.attempts a
   join scrape.run_partitions p using (run_id, retailer)

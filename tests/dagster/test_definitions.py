@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.utils import make_new_run_id
 
 from scrape_assets import settings
 from scrape_assets.datasets import load
@@ -258,13 +260,23 @@ def test_a_run_of_the_command_line_is_in_dagsters_history(
         found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
         assert [r.status.value for r in found] == ["FAILED"]
         assert found[0].partition == f"fjordgear|{window}"
-    # Judged again, by other rules: the newest verdict is what is shown.
+        # Then Dagster judges, and then the command line again, by other rules: the newest verdict is what is shown.
+        made_by_a_run = dg.AssetCheckEvaluation(
+            asset_key=key, check_name="not_empty", passed=False, metadata={}, partition=f"fjordgear|{window}"
+        )
+        instance.report_dagster_event(
+            DagsterEvent(DagsterEventType.ASSET_CHECK_EVALUATION.value, "collect", event_specific_data=made_by_a_run),
+            run_id=make_new_run_id(),
+        )
     again = replace(verdict, state="accepted", checks=[{**check, "passed": True} for check in verdict.checks])
     assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[again]) is None
     with dagster_instance.opened(project, store) as instance:
         found = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
-        assert [r.status.value for r in found] == ["SUCCEEDED"]
-        named = found[0].event.dagster_event.event_specific_data.target_materialization_data
+        assert [r.status.value for r in found] == ["SUCCEEDED", "FAILED"]
+        newest = instance.event_log_storage.get_latest_asset_check_execution_by_key([check])[check]
+        assert newest.status.value == "SUCCEEDED"
+        assert newest.event is not None
+        named = newest.event.dagster_event.event_specific_data.target_materialization_data
         assert named.storage_id == instance.fetch_materializations(key, limit=1).records[0].storage_id
 
 

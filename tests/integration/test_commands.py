@@ -203,7 +203,7 @@ WRONG = [
     ("try south http://127.0.0.1/", "north"),
     ("try nort http://127.0.0.1/", "did you mean 'north'"),
     ("failed prices --failure-class xtraction", "did you mean 'extraction'"),
-    ("run prices --window 2026-02-30", "no such day"),
+    ("run prices --window 2026-02-30", "there is no such day"),
     ("run prices --window 2025-12-31", "window.start"),
     ("close prices", "`scrape-assets run` plans"),
 ]

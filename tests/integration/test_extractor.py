@@ -158,6 +158,19 @@ def test_a_page_that_eats_memory_is_stopped_at_the_limit_and_its_process_replace
     assert first.observations()[0]["payload"]["process"] != after.observations()[0]["payload"]["process"]
 
 
+def test_the_answer_of_a_process_that_leaves_is_not_lost_to_a_page_that_is_sent_meanwhile(shop: Shop) -> None:
+    async def work(pool: ExtractorPool) -> list[Judgement]:
+        await shop.judge(pool, "a1")
+        grown = asyncio.ensure_future(shop.judge(pool, "grow"))
+        await asyncio.sleep(0)
+        time.sleep(3.0)  # the answer is here, and the loop has not read it
+        return await asyncio.gather(grown, shop.judge(pool, "a2"))
+
+    grown, after = shop.run(work, memory_bytes=64 * MB)
+    assert good(grown), grown
+    assert good(after), after
+
+
 def test_a_process_that_grew_is_replaced_between_two_pages(shop: Shop) -> None:
     before, grown, after = shop.judgements("a1", "grow", "a2", memory_bytes=64 * MB)
     assert all(good(one) for one in (before, grown, after))

@@ -1,4 +1,4 @@
-"""What a claim, a heartbeat and a commit read grows with their own size, not with what the window already holds."""
+"""What a heartbeat and a commit read grows with their own size, not with what the window already holds."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_windows_begin_at_the_first_boundary_from_start_on() -> None:
         (
             {"every": "day"},
             "2026-13-01",
-            "window '2026-13-01' is not a key: no such day; expected YYYY-MM-DD, as 2026-11-01",
+            "window '2026-13-01' is not a key: there is no such day to collect; expected YYYY-MM-DD, as 2026-11-01",
         ),
         ({"every": "day"}, "2026-11-1", "expected YYYY-MM-DD"),
         ({"every": "day"}, "9999-12-31", "expected YYYY-MM-DD"),
