@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,7 +58,8 @@ def main(arguments: list[str]) -> None:
     # A reserve to let go of, so that a page that took all the memory can still be reported.
     reserve = [bytearray(_MB)]
     setups: dict[str, _Prepared] = {}
-    with connection, connection.makefile("rb") as stream:
+    # A parent that was killed leaves a reset behind, which is an end like any other.
+    with suppress(ConnectionError), connection, connection.makefile("rb") as stream:
         connection.sendall(frame({"ready": base}, b""))
         while (received := _receive(stream)) is not None:
             header, body = received

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -385,3 +387,20 @@ def test_no_process_survives_a_killed_parent_and_nothing_is_printed_on_its_stdou
         _, alive = psutil.wait_procs(processes, timeout=30)
     assert alive == []
     assert b"printed by a page object" in said
+
+
+def test_a_parent_that_vanished_with_an_unread_answer_is_an_end_without_words() -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "scrape_assets.sources.extractor_child"]
+    with theirs:
+        child = subprocess.Popen(
+            [*command, str(theirs.fileno()), str(os.getpid()), str(512 * MB)],
+            pass_fds=(theirs.fileno(),),
+            stderr=subprocess.PIPE,
+        )
+    with ours:
+        # It says that it is ready, and nobody reads that: so it is told of a reset, not of an end.
+        until_readable, _, _ = select.select([ours], [], [], 60)
+        assert until_readable
+    _, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (0, b"")
