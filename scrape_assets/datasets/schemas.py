@@ -180,6 +180,7 @@ def _users(reference: str, folder: Path) -> pa.DataFrameSchema:
     )
     schema.coerce = True
     schema.strict = False  # every row has columns of ours besides the schema's
+    schema.drop_invalid_rows = False  # such a row decides the verdict; dropped, it would be published all the same
     schema.name = reference
     return schema
 

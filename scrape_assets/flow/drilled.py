@@ -6,6 +6,7 @@ It is forked from a process that has imported everything, so that a kill costs n
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ from typing import Self
 
 from scrape_assets import failpoints
 from scrape_assets.datasets import load, schemas
-from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.errors import Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, deliver, plan, publish, run
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
@@ -56,12 +57,14 @@ class Job:
 def work(job: Job) -> None:
     """The window is planned, collected, judged, published and delivered, unless the process dies on the way."""
     failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # that a server is away is what a drill is about
     if job.clock_is_ahead:
         _put_the_clock_ahead()
     try:
         _work(job)
     except (ScrapeAssetsError, failpoints.Reached) as error:
-        sys.exit(f"drilled process {os.getpid()}: {error}")
+        expected = job.failpoint or isinstance(error, Interrupted)
+        sys.exit(1 if expected else f"drilled process {os.getpid()}: {error}")
 
 
 class _Ahead(datetime):

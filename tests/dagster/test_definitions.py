@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.utils import make_new_run_id
+from dagster._utils.schedules import schedule_execution_time_iterator
 
 from scrape_assets import settings
 from scrape_assets.datasets import load
@@ -156,6 +157,28 @@ def test_the_schedule_collects_the_window_that_begins_one_run_for_each_retailer(
         requests = schedule.evaluate_tick(context).run_requests or []
     assert sorted(str(r.partition_key) for r in requests) == [f"{r}|{begins:%Y-%m-%d}" for r in RETAILERS]
     assert len({r.run_key for r in requests}) == len(RETAILERS)
+
+
+@pytest.mark.parametrize("at", ["02:30", "02:00", "03:00", "23:30"])
+def test_the_schedule_collects_each_window_once_through_both_switches(
+    project: settings.Settings, tmp_path: Path, at: str
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": ("http://127.0.0.1:9", ["/p/1"])})
+    file = dataset.folder / "dataset.yaml"
+    file.write_text(file.read_text().replace('at: "00:00", timezone: UTC', f'at: "{at}", timezone: Europe/Berlin'))
+    rule = load.dataset(tmp_path, "prices").window
+    schedule = definitions(replace(project, project=tmp_path)).get_repository_def().schedule_defs[0]
+    zone = ZoneInfo("Europe/Berlin")
+    for first, days in ((datetime(2026, 3, 26, tzinfo=zone), 6), (datetime(2026, 10, 22, tzinfo=zone), 6)):
+        end = (first + timedelta(days=days)).replace(tzinfo=zone)
+        asked: list[str] = []
+        for tick in schedule_execution_time_iterator(first.timestamp(), str(schedule.cron_schedule), rule.timezone):
+            if tick >= end:
+                break
+            with dg.build_schedule_context(scheduled_execution_time=tick) as context:
+                asked += [str(r.partition_key) for r in schedule.evaluate_tick(context).run_requests or []]
+        assert asked == [f"north|{key}" for key in windows.keys_between(rule, first, end)]
+        assert len(asked) == days
 
 
 def test_the_steps_of_a_window_plan_collect_judge_and_publish_and_say_so(

@@ -164,6 +164,11 @@ def failure(answers: Mapping[str, Answer] | None = None, path: str = "/", **opti
     return found
 
 
+def test_a_header_that_comes_twice_is_read_whole() -> None:
+    raw = reply(b"", "429 Busy", Retry_After="120").replace(b"\r\n\r\n", b"\r\nRetry-After: 5\r\n\r\n", 1)
+    assert page({"/": raw}).headers["retry-after"] == "120, 5"
+
+
 # What is read
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from scrape_assets.datasets import declaration, load, page_objects, schemas
 from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.units import name_problem
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules.spec import ExtractRule
 from tests.helpers import make
@@ -314,6 +315,13 @@ def test_a_dataset_without_its_file_or_without_retailers_says_so(tmp_path: Path)
         f"{D}:1: the file is missing",
         "datasets/prices/retailers: there is no retailer; expected a file for each, as bookshop.yaml",
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["shop.a-1.0", "a/b", "../x", "a,b", "a b", "a...b", "[x]", "Ü", "a\n", "", "-a", "A", "a" * 41, "a|b"]
+)
+def test_a_name_that_no_partition_key_or_path_can_hold_is_refused(name: str) -> None:
+    assert name_problem(name)
 
 
 def test_an_unknown_dataset_names_the_nearest_and_a_folder_without_any_says_what_to_do(tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ def test_several_products_without_a_match_are_refused() -> None:
     assert reason(run(ld(first, second))).startswith("ambiguous product: 2 on the page")
 
 
+def test_several_products_that_all_claim_the_address_are_refused() -> None:
+    first, second = product(url=URL, sku="a"), product(url=URL, sku="b", name="Saucer", offers=offer("2"))
+    assert reason(run(ld(first, second))).startswith("ambiguous product: 2 on the page")
+
+
 SOLD_OUT = {"@type": "Product", "name": "Teapot", "url": URL, "sku": "1"}
 LID = product(name="Lid", sku="2", url="https://shop.test/p/lid")
 MICRODATA_LID = (

@@ -51,6 +51,34 @@ def test_what_may_pass_is_tried_again_until_the_attempts_are_used_up(failure: Fa
     assert (last.state, last.task_class) == (TaskState.QUARANTINED, FailureClass.RETRIES_EXHAUSTED)
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FailureClass.TOO_LARGE,
+        FailureClass.BAD_ENCODING,
+        FailureClass.HTTP_OTHER,
+        FailureClass.REDIRECTED,
+        FailureClass.UNSTORABLE,
+        FailureClass.EMPTY_SHELL,
+        FailureClass.EXTRACTION,
+        FailureClass.WRONG_TEMPLATE,
+    ],
+)
+def test_what_another_try_cannot_change_is_quarantined_at_once(failure: FailureClass) -> None:
+    assert decided(failure).state is TaskState.QUARANTINED
+
+
+@pytest.mark.parametrize("attempt", [5, 62, 63, 64, 1023, 1024, 1025, 100_000])
+def test_however_many_attempts_there_were_the_wait_is_the_cap_with_its_jitter(attempt: int) -> None:
+    waits = [
+        decided(FailureClass.TIMEOUT, attempt=attempt, max_attempts=attempt + 1, jitter=jitter).delay_seconds
+        for jitter in (0.0, 0.5, 1.0)
+    ]
+    assert waits == sorted(waits)
+    assert waits[-1] == 600.0
+    assert waits[1] == (waits[0] + waits[2]) / 2
+
+
 def test_a_429_waits_as_long_as_the_site_says_and_costs_no_attempt() -> None:
     decision = decided(FailureClass.RATE_LIMITED, retry_after_seconds=120.0)
     assert (decision.state, decision.outcome) == (TaskState.PENDING, Outcome.RELEASED)

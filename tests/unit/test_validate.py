@@ -140,6 +140,60 @@ def test_rows_must_stem_from_this_collection(at: float, fresh: bool) -> None:
     assert judged(GOOD, observed_at=at)["freshness"].passed is fresh
 
 
+def test_a_schema_that_drops_invalid_rows_judges_them_all_the_same(tmp_path: Path) -> None:
+    lenient = (
+        OWN.replace("stock: int = pa.Field(", "stock: int = pa.Field(ge=0, ")
+        + "\n    class Config:\n        drop_invalid_rows = True\n"
+    )
+    (tmp_path / "pages.py").write_text(lenient)
+    rows = [("e", "", "http://shop.example/1", 1.0, b'{"title": "x", "stock": -1, "in_stock": true}'.decode())]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    assert not checks["schema"].passed
+
+
+@pytest.mark.parametrize("titles", [["x", None], [None, None]])
+def test_a_missing_text_is_no_text_and_its_page_is_named(tmp_path: Path, titles: list[str | None]) -> None:
+    (tmp_path / "pages.py").write_text(OWN)
+    rows = [
+        (
+            f"e{n}",
+            "",
+            f"http://shop.example/{n}",
+            1.0,
+            orjson.dumps({"title": one, "stock": 1, "in_stock": True}).decode(),
+        )
+        for n, one in enumerate(titles)
+    ]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, [], collected_from=0.0, now=2.0)}
+    assert not checks["schema"].passed
+    pages = {sample["url"] for sample in checks["schema"].samples}
+    assert pages == {f"http://shop.example/{n}" for n, one in enumerate(titles) if one is None}
+
+
+def test_a_large_number_beside_a_null_keeps_its_last_digit(tmp_path: Path) -> None:
+    (tmp_path / "pages.py").write_text(
+        OWN.replace("stock: int = pa.Field(", "stock: int = pa.Field(eq=9007199254740993, ")
+    )
+    rows = [
+        (
+            f"e{n}",
+            "",
+            f"http://shop.example/{n}",
+            1.0,
+            orjson.dumps({"title": "x", "stock": one, "in_stock": True}).decode(),
+        )
+        for n, one in enumerate([9007199254740993, None])
+    ]
+    table = validate.frame(rows, ("title", "stock", "in_stock"))
+    schema = schemas.of("pages.py:Thing", tmp_path)
+    checks = {c.rule: c for c in validate.judge(table, schema, [], collected_from=0.0, now=2.0)}
+    assert checks["schema"].passed, checks["schema"]
+
+
 def test_a_strict_schema_is_strict_about_its_own_columns_and_not_about_ours(tmp_path: Path) -> None:
     strict = OWN + "\n    class Config:\n        strict = True\n"
     (tmp_path / "pages.py").write_text(strict)
