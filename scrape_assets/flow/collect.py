@@ -136,8 +136,10 @@ class Worker:
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
             if free < max(1, fetch.concurrency // 4):
                 # Looked at again even so: the room may be made by another partition of this worker.
+                # Not wait_for: on Python 3.11 a page that makes room just now would swallow a cancellation.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(room.wait(), REAP_SECONDS)
+                    async with asyncio.timeout(REAP_SECONDS):
+                        await room.wait()
                 continue
             latest_start: float | None = None
             for origin in assignment.origins:

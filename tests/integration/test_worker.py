@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.errors import Interrupted
-from scrape_assets.flow import plan, run, verify
+from scrape_assets.errors import Interrupted, ScrapeAssetsError
+from scrape_assets.flow import collect, plan, run, verify
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
@@ -337,3 +337,50 @@ def test_a_worker_told_to_stop_gives_its_pages_back_uncharged(pool: Pool, tmp_pa
     assert tasks(pool) == [("committed", 1, 1, 2)] * 6
     assert outcomes(pool) == [("committed", 6), ("released", 6)]
     assert_sound(pool)
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_worker_whose_artifacts_find_no_room_ends_whatever_makes_room_just_then(
+    pool: Pool, tmp_path: Path, shop: Site, turn: int
+) -> None:
+    """Each page that its end cancels makes room for another one, which must not keep it alive."""
+    work = assigned(pool, tmp_path, shop, pages=400, lease="60s", concurrency=4 + 8 * turn)
+    full = tmp_path / "artifacts"
+    full.write_text("a file where a folder should be")
+
+    async def drained() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await run.collect_partitions(pool, Machine(full, "w", {}), [work])
+
+    with pytest.raises(ScrapeAssetsError, match="cannot write artifacts"):
+        asyncio.run(drained())
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_work_that_is_cancelled_while_room_is_made_for_it_ends(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    work = assigned(pool, tmp_path, shop, pages=4, lease="60s", concurrency=4)
+    rooms: list[asyncio.Event] = []
+
+    class Room(asyncio.Event):
+        def __init__(self) -> None:
+            super().__init__()
+            rooms.append(self)
+
+    async def cancelled() -> bool:
+        worker = Worker(pool, HttpSource(), ExtractorPool(1), artifacts=tmp_path, worker_id="w")
+        worker._leases.body_bytes = 2 * collect.BACKLOG_BYTES  # there is no room
+        monkeypatch.setattr(asyncio, "Event", Room)
+        driving = asyncio.create_task(worker._drive(work))
+        await asyncio.sleep(0.05)
+        rooms[-1].set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        driving.cancel()
+        await asyncio.wait([driving], timeout=5.0)
+        ended = driving.cancelled()
+        driving.cancel()
+        return ended
+
+    assert asyncio.run(cancelled())
