@@ -151,10 +151,16 @@ def _show(one: dict[str, Any]) -> None:
     for r in one["retailers"]:
         refused = f", {r['rejected']} inventory lines refused" if r["rejected"] else ""
         required = ", ".join(r["accept"]["required"]) or "any fields"
+        fetch, product = r["fetch"], r["product"]
+        fields = ", ".join(product.get("fields", {}))
         facts = {
+            "basis": r["basis"] or "not said",
             "tasks": f"{r['tasks']}{refused}",
-            "rate": f"{r['fetch']['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
-            "extraction": f"{r['extraction']}, version {r['extractor_version']}",
+            "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
+            "fetch": f"concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
+            f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
+            "expect": product.get("expect", "not declared"),
+            "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
             "key": ", ".join(r["key"]),
             "accepted": f"coverage {r['accept']['coverage']:.1%}, with {required}",
         }

@@ -75,7 +75,11 @@ def demo(
     else:
         _tell(result)
         _say_next(mine)
-    if result["lost"] or result["duplicates"] or result["tasks"]["open"] or result["wrong_values"]:
+    wrong = (result["lost"], result["duplicates"], result["invented"], result["wrong_values"], result["tasks"]["open"])
+    crash = result["crash"]
+    if crash["refetched"] > crash["in_flight"] or crash["committed_fetched_again"]:
+        raise ScrapeAssetsError("more pages were fetched again than were in flight when the worker was killed")
+    if any(wrong):
         raise ScrapeAssetsError("the published rows are not what the shop holds; `scrape-assets verify` looks further")
 
 
@@ -120,7 +124,7 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
         worker.send_signal(signal.SIGKILL)
         killed_at = time.monotonic()
         worker.wait()
-    ended_before = _ended(pool, run_id)
+    ended_before = _urls(pool, run_id, "committed", "gone", "quarantined")
     committed_before = _urls(pool, run_id, "committed")
     in_flight = _urls(pool, run_id, "leased")
     requests_before = shop.log()["paths"]
@@ -138,7 +142,7 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
     first_commit: float | None = None
     try:
         while resumed.poll() is None and first_commit is None:
-            if _ended(pool, run_id) > ended_before:
+            if _ended(pool, run_id) > len(ended_before):
                 first_commit = time.monotonic() - killed_at
             time.sleep(0.2)
         said, _ = resumed.communicate()
@@ -170,7 +174,8 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
         "crash": {
             "committed_before": len(committed_before),
             "in_flight": len(in_flight),
-            "refetched": fetched_again(in_flight),
+            # Of pages that had ended none should be; one that is counts here, against those that were in flight.
+            "refetched": fetched_again([*in_flight, *ended_before]),
             "committed_fetched_again": fetched_again(committed_before),
             "seconds_lost": round(first_commit or 0.0, 2),
         },

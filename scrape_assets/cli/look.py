@@ -28,6 +28,11 @@ from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
 
+SHOWN_REJECTIONS = 20
+"""Refused inventory lines of a retailer that are listed for a person."""
+
+ALL = 2**31 - 1
+
 
 def add_to(app: typer.Typer) -> None:
     """The commands of this module belong to the program."""
@@ -86,7 +91,7 @@ def status_command(
         shown = window_status(pool, dataset, key)
         with postgres.transaction(pool) as tx:
             rejected = {
-                r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], 20)
+                r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], ALL if json else SHOWN_REJECTIONS)
                 for r in shown["retailers"]
                 if r["rejected_lines"]
             }
@@ -101,7 +106,14 @@ def status_command(
     for origin in shown["paused_origins"]:
         say(f"{origin['origin']} is paused until {origin['until']:%Y-%m-%d %H:%M:%S} UTC: {origin['reason']}")
     for name, rows in rejected.items():
-        table(f"{name}: refused inventory lines", ("line", "content", "reason"), [tuple(r) for r in rows])
+        count = next(r["rejected_lines"] for r in shown["retailers"] if r["retailer"] == name)
+        some = f"{len(rows)} of " if len(rows) < count else ""
+        more = "; --json has all of them" if some else ""
+        table(
+            f"{name}: {some}{count} refused inventory lines{more}",
+            ("line", "content", "reason"),
+            [tuple(r) for r in rows],
+        )
     for d in shown["deliveries"]:
         say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
 

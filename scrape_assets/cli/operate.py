@@ -205,7 +205,7 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         say(f"version {published['dataset_version']} {word}: {published['rows']} rows")
     elif acceptance_state == "collecting":
         say(f"not judged yet: {summary['acceptance']['waiting_for']}")
-    else:
+    elif not any(r["state"] == "rejected" for r in summary["retailers"]):
         for reason in acceptance.reasons([c for c in summary["acceptance"]["checks"] if c["retailer"] is None]):
             say(reason)
     for sent in summary["sent"]:

@@ -57,6 +57,7 @@ def drill_command(
             for name in ("lost", "duplicated", "acknowledged_missing")
         },
         "seconds": round(time.monotonic() - began, 1),
+        "in_time": all(record["in_time"] for record in records),
         "ok": all(outcome.ok for outcome in outcomes),
     }
     if json:

@@ -65,7 +65,6 @@ class Site:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else the second half waits 40 ms for the first one's acknowledgement
     site: Site
 
     def do_GET(self) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from croniter import CroniterBadCronError, croniter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -68,7 +69,8 @@ class WindowRule(BaseModel):
             _zone(self.timezone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ValueError(
-                f"timezone {self.timezone!r} is unknown; expected an IANA name, as Europe/Madrid"
+                f"timezone {self.timezone!r} is unknown; expected an IANA name, as "
+                f"{next(iter(get_close_matches(self.timezone, sorted(available_timezones()), 1)), 'Europe/Madrid')}"
             ) from error
         if self.every == "cron":
             if self.cron is None or self.at is not None:

@@ -74,7 +74,10 @@ def main(arguments: list[str]) -> None:
             except (MemoryError, _OutOfMemory):
                 reserve.clear()
                 leaving = True
-                reason = f"the page needed more than the {memory_bytes // _MB} MB an extraction process may use"
+                reason = (
+                    f"the page needed more than the {memory_bytes // _MB} MB an extraction process may use; "
+                    f"peak memory {memory.peak():.0f} MB"
+                )
                 answer = _failed(FailureClass.EXTRACTOR_CRASHED, reason)
             except (Exception, SystemExit) as error:  # noqa: BLE001 # user code may raise anything
                 answer = _failed(FailureClass.EXTRACTION, _words(error))

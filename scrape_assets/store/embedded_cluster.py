@@ -135,8 +135,8 @@ class Account:
 def choose_account(place: Place, binaries: Path) -> Account:
     """The same account at each start: an existing data directory's owner decides.
 
-    PostgreSQL refuses to run as root. For root: the user whose state folder this is, else a user namespace in
-    which root looks like an ordinary user, else a system user that can reach data and binaries.
+    PostgreSQL refuses to run as root. For root: the user whose state folder this is, else a system user that can reach
+    data and binaries, else a user namespace in which root looks like an ordinary user; its files remain root's.
     """
     me = os.geteuid()
     owner = place.data.stat().st_uid if place.data.exists() else None
@@ -155,7 +155,7 @@ def choose_account(place: Place, binaries: Path) -> Account:
     else:
         folder_owner = place.state_dir.stat().st_uid
         users = [_user_account(name) for name in ("postgres", "nobody", "daemon")]
-        candidates = [_user_account(folder_owner) if folder_owner else None, namespace, *users]
+        candidates = [_user_account(folder_owner) if folder_owner else None, *users, namespace]
     for account in candidates:
         if account is not None and _can_reach(account, place, binaries):
             return account

@@ -265,6 +265,11 @@ def place(url: str) -> tuple[str, int]:
         return connection.info.host, connection.info.port
 
 
+def needs_tls(url: str) -> bool:
+    """Whether the address forbids plain text."""
+    return str(conninfo_to_dict(url).get("sslmode") or "") in ("require", "verify-ca", "verify-full")
+
+
 def through(url: str, host: str, port: int) -> str:
     """The same database by way of a proxy, in plain text."""
     return make_conninfo(url, host=host, port=port, sslmode="disable", gssencmode="disable")

@@ -316,7 +316,7 @@ def store_finish(tx: Transaction, result: Result) -> set[Any]:
     return set(store.finish(tx, RUN, WINDOW, [result], []))
 
 
-@pytest.mark.parametrize("code", ["40P01", "40001", "53200", "57014", "58030"])
+@pytest.mark.parametrize("code", ["08006", "25P03", "40P01", "40001", "53200", "55P03", "57014", "58030"])
 def test_a_fault_of_the_store_is_repeated_whole_and_charged_to_no_page(
     pool: Pool, planned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:

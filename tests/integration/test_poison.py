@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_poison_is_quarantined_with_its_reason_and_everything_else_finishes(
         assert (ended[name].state, ended[name].last_failure_class) == ("quarantined", "extractor_crashed"), name
         assert ended[name].attempt_count == 2, name
     assert "512 MB" in ended["eats"].reason
+    assert re.search(r"peak memory \d+ MB", ended["eats"].reason)
     assert "peak memory" in ended["hangs"].reason
     assert "SIGKILL" in ended["dies"].reason and "peak memory" in ended["dies"].reason
     assert tally.failures["extractor_crashed"] == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,3 +167,9 @@ def test_each_invariant_finds_what_breaks_it(pool: Pool, delivered: Dataset, bre
     assert [name for name, keys in found.items() if not keys] == []
     assert [name for name, keys in found.items() if not all(keys)] == [], "a key that is null names nothing"
     assert {v.name: v.keys for v in verify.verify(pool).violations} == {}, "every fault was rolled back"
+
+
+def test_the_runbook_tells_what_each_invariant_means() -> None:
+    runbook = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text()
+    told = re.findall(r"(?m)^\| `(\w+)` \|", runbook[runbook.index("## A broken invariant") :])
+    assert sorted(f"invariant_{name}" for name in told) == sorted(BREAKS)
