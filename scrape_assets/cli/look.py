@@ -21,9 +21,10 @@ from scrape_assets.cli.output import (
     table,
     window_key,
 )
+from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import status, verify
+from scrape_assets.flow import run, status, verify
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -89,6 +90,7 @@ def status_command(
             return
         key = window_key(declaration, window)
         shown = window_status(pool, dataset, key)
+        waiting = _waiting_for_a_manifest(pool, declaration, shown)
         with postgres.transaction(pool) as tx:
             rejected = {
                 r["retailer"]: runs.rejections(tx, shown["run_id"], r["retailer"], ALL if json else SHOWN_REJECTIONS)
@@ -103,6 +105,8 @@ def status_command(
         say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
         for reason in shown["candidate"]["reasons"]:
             say(f"  {reason}")
+    for name, manifest_hash in waiting.items():
+        say(f"{name} waits for manifest {manifest_hash}, with which it was planned; the declaration here differs")
     for origin in shown["paused_origins"]:
         say(f"{origin['origin']} is paused until {origin['until']:%Y-%m-%d %H:%M:%S} UTC: {origin['reason']}")
     for name, rows in rejected.items():
@@ -116,6 +120,15 @@ def status_command(
         )
     for d in shown["deliveries"]:
         say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
+
+
+def _waiting_for_a_manifest(pool: Pool, declaration: Dataset, shown: dict[str, Any]) -> dict[str, str]:
+    """Retailers with open tasks that no worker of this declaration takes, and what they were planned with."""
+    names = [r["retailer"] for r in shown["retailers"] if r["tasks"]["open"] and not r["waits"]]
+    mine = {work.retailer.name for work in run.assignments(pool, declaration, shown["window"], names)}
+    with postgres.transaction(pool) as tx:
+        partitions = runs.partitions(tx, shown["run_id"])
+    return {name: str(partitions[name].manifest_hash) for name in names if name not in mine}
 
 
 def verify_command(json: Json = False) -> None:

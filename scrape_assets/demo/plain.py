@@ -53,7 +53,11 @@ def page(offer: dict[str, Any]) -> bytes:
 
 
 class Site:
-    """A running site. `requests` counts by path; every answer waits `delay_seconds` and comes in two halves."""
+    """A running site. `requests` counts by path; every answer waits `delay_seconds` and comes in two halves.
+
+    The second half waits some 40 ms for the first one's acknowledgement, and should: where all pages came at once they
+    would all be committed at once, and a point in a commit be reached only once.
+    """
 
     def __init__(self, pages: int) -> None:
         self.bodies = [page(offer) for offer in truth(pages)]
