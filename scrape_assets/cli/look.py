@@ -98,7 +98,8 @@ def status_command(
                 if r["rejected_lines"]
             }
     if json:
-        emit({**shown, "rejected_lines": {name: [r._asdict() for r in rows] for name, rows in rejected.items()}})
+        lines = {name: [r._asdict() for r in rows] for name, rows in rejected.items()}
+        emit({**shown, "rejected_lines": lines, "waiting_for_manifest": waiting})
         return
     say_retailers(shown)
     if shown["candidate"]:

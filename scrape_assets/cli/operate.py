@@ -76,16 +76,11 @@ def run_command(
     if result.refused:
         # A person was told before the collecting began, and was told why the candidate is rejected.
         raise result.refused if json else ManifestChanged("not every retailer went on; why is said above")
-    if result.rejected and result.summary["acceptance"]["state"] != "rejected":
-        raise result.rejected
     if result.rejected:
-        raise (
-            result.rejected
-            if json
-            else CandidateRejected(
-                f"{result.summary['run_id']} is rejected, see above: nothing is published, the last good version stands"
-            )
-        )
+        if json or result.summary["acceptance"]["state"] != "rejected":
+            raise result.rejected
+        run_id = result.summary["run_id"]
+        raise CandidateRejected(f"{run_id} is rejected, see above: nothing is published, the last good version stands")
     mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
     if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in mine if r["waits"]]:
         at = f"{dataset} --window {result.summary['window']}"

@@ -90,18 +90,13 @@ def members_accepted(states: dict[str, str | None]) -> Check:
 
 def samples(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that broke the failed checks of a stored verdict, each with its rule."""
-    return [
-        {"rule": check["rule"], **sample}
-        for check in checks
-        if not check["passed"] and check["severity"] == "error"
-        for sample in check["samples"]
-    ]
+    return [{"rule": check["rule"], **sample} for check in _failed(checks) for sample in check["samples"]]
 
 
 def reasons(checks: Sequence[dict[str, Any]]) -> list[str]:
     """One line for each failed check of a stored verdict."""
-    return [
-        f"{check['rule']}: expected {check['expected']}, got {check['got']}"
-        for check in checks
-        if not check["passed"] and check["severity"] == "error"
-    ]
+    return [f"{check['rule']}: expected {check['expected']}, got {check['got']}" for check in _failed(checks)]
+
+
+def _failed(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [check for check in checks if not check["passed"] and check["severity"] == "error"]

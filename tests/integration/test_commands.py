@@ -401,6 +401,7 @@ def test_a_worker_says_once_that_a_declaration_differs_and_leaves_the_work_open(
     assert "no open work" not in ended.err
     assert not shop.requests
     assert "north waits for manifest " in command("status", "prices", "--window", "current").err
+    assert list(command("status", "prices", "--window", "current", "--json").json["waiting_for_manifest"]) == ["north"]
 
 
 def test_verify_ends_with_exit_code_1_and_names_the_broken_invariant_and_its_key(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from scrape_assets.flow import drill
 from scrape_assets.flow.drill import Ground
@@ -27,6 +29,15 @@ def test_a_window_fires_and_costs_nothing_but_time(ground: Ground, name: str) ->
     assert outcome.fired == 2
     assert (outcome.lost, outcome.duplicated, outcome.acknowledged_missing) == (0, 0, 0)
     assert outcome.refetched <= outcome.in_flight
+
+
+@pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
+def test_a_commit_that_no_proxy_can_see_is_not_cut(ground: Ground, mode: str) -> None:
+    guarded = replace(ground, url=make_conninfo(ground.url, sslmode=mode))
+    outcome = drill.Outcome("answer_cut", "cut")
+    drill._cut(guarded, 90, outcome, 1)
+    assert "TLS" in outcome.skipped
+    assert not outcome.fired
 
 
 def test_the_same_seed_gives_the_same_kills() -> None:

@@ -621,6 +621,13 @@ def test_an_ordinary_user_starts_uses_and_stops_a_server(fresh: Path) -> None:
 
 
 @as_root
+def test_root_runs_the_server_as_an_ordinary_user_where_one_can_reach_it(fresh: Path) -> None:
+    ordinary_user()
+    process = psutil.Process(embedded.ensure(fresh).pid)
+    assert 0 not in (*process.uids(), *process.gids())
+
+
+@as_root
 def test_without_user_namespaces_root_uses_an_existing_user_and_keeps_to_it(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -384,3 +384,19 @@ def test_work_that_is_cancelled_while_room_is_made_for_it_ends(
         return ended
 
     assert asyncio.run(cancelled())
+
+
+def test_a_partition_ends_with_its_last_page_and_not_with_the_next_look(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = assigned(pool, tmp_path, shop, pages=3, lease="60s", concurrency=4)
+    really = lease.waiting
+    monkeypatch.setattr(collect, "REAP_SECONDS", 3600.0)
+    monkeypatch.setattr(lease, "waiting", lambda *arguments: really(*arguments)._replace(due_in_seconds=3600.0))
+
+    async def drained() -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), [work])
+
+    asyncio.run(drained())
+    assert sum(shop.requests.values()) == 3
