@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.flow import plan
+from scrape_assets.rules import keys
 
 DATASET = """\
 dataset: {name}
@@ -68,3 +70,14 @@ def version(retailer: str = "north") -> str:
     with tempfile.TemporaryDirectory() as folder:
         made = dataset(Path(folder), {retailer: ("http://127.0.0.1:9", ["/p/1"])})
         return plan.freeze(made, made.retailers[retailer]).extractor_version
+
+
+def row(entity: str, payload: dict[str, Any], window: str) -> dict[str, Any]:
+    """One observation of dataset `prices` as an extraction process gives it, ready for a result's `rows`."""
+    return {
+        "observation_key": str(keys.observation_key("prices", entity, "", window)),
+        "entity_key": entity,
+        "payload": payload,
+        "payload_hash": keys.payload_hash(payload),
+        "sources": {},
+    }

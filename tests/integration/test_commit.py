@@ -55,10 +55,7 @@ def claimed(pool: Pool, manifest_hash: str) -> list[Claim]:
 def row(one: Claim, *, name: str = "x", entity: str | None = None) -> dict[str, Any]:
     payload = {"name": name, "price": "10"}
     entity = entity or keys.entity_key("north", [one.url])
-    return {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    return make.row(entity, payload, WINDOW)
 
 
 def committed(one: Claim, its: dict[str, Any]) -> Result:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import orjson
 import pytest
 
 from scrape_assets.flow import plan, verify
@@ -40,12 +41,7 @@ def claim(pool: Pool, manifest_hash: str, wanted: int = 1, **more: object) -> li
 def committed(claimed: Claim, price: str = "10") -> Result:
     payload = {"name": "x", "price": price}
     entity = keys.entity_key("north", [claimed.url])
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
-    import orjson
-
+    row = make.row(entity, payload, WINDOW)
     return Result(
         claimed.lease,
         SITE,

@@ -27,10 +27,7 @@ SECONDS = 5.0
 
 def rows(claim: Claim, entity: str) -> Result:
     payload = {"name": "x", "price": "1"}
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    row = make.row(entity, payload, WINDOW)
     return Result(
         claim.lease,
         SITE,

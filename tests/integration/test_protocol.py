@@ -247,10 +247,7 @@ def _rows(retailer: str, claim: Claim, *, same: bool, price: int) -> Result:
         "url": claim.canonical_url,
     }
     entity = keys.entity_key(retailer, ["same" if same else claim.url])
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    row = make.row(entity, payload, WINDOW)
     return replace(
         _result(claim, TaskState.COMMITTED, Outcome.COMMITTED), rows=orjson.dumps([row]).decode(), row_count=1
     )

@@ -53,10 +53,7 @@ def offers(price: str = "10.00") -> dict[str, dict[str, Any]]:
 
 def committed(claim: Claim, window: str, page: str, payload: dict[str, Any]) -> Result:
     entity = keys.entity_key("north", [page])
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", window)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    row = make.row(entity, payload, window)
     rows = orjson.dumps([row]).decode()
     return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, make.version(), rows=rows, row_count=1)
 

@@ -51,10 +51,7 @@ def read(tx: Transaction) -> Counter[str]:
 def result(claim: Claim) -> Result:
     entity = keys.entity_key("north", [claim.canonical_url])
     payload = {"name": "x", "price": "1"}
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    row = make.row(entity, payload, WINDOW)
     text = orjson.dumps([row]).decode()
     return Result(claim.lease, SITE, "committed", "committed", claim.leased_at, make.version(), rows=text, row_count=1)
 

@@ -91,10 +91,7 @@ class Queue:
 def _done(claim: Claim) -> Result:
     payload = {"name": "x", "price": "10.00"}
     entity = keys.entity_key("north", [claim.url])
-    row = {
-        "observation_key": str(keys.observation_key("prices", entity, "", WINDOW)),
-        "entity_key": entity, "payload": payload, "payload_hash": keys.payload_hash(payload), "sources": {},
-    }  # fmt: skip
+    row = make.row(entity, payload, WINDOW)
     return Result(
         claim.lease,
         SITE,
