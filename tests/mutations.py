@@ -124,6 +124,13 @@ MUTATIONS = (
         (f"{TESTS}test_fence.py",),
     ),
     Mutation(
+        "a reaper that gives the token back",
+        LEASE,
+        "           next_attempt_at = clock_timestamp(),\n           lease_owner = null",
+        "           next_attempt_at = clock_timestamp(), lease_token = t.lease_token - 1,\n           lease_owner = null",
+        (f"{TESTS}test_fence.py",),
+    ),
+    Mutation(
         "an upsert without the rule of who wins",
         COMMIT,
         "        or (excluded.observed_at, excluded.generation, excluded.lease_token, excluded.source_task_key)\n"
@@ -164,6 +171,15 @@ MUTATIONS = (
         "scrape_assets/flow/commit.py",
         "            writer.sync()\n",
         "            pass\n",
+        (f"{TESTS}test_artifacts.py",),
+    ),
+    Mutation(
+        "bytes that are written after BEGIN",
+        "scrape_assets/flow/commit.py",
+        "            places = self._keep_bytes(items)\n",
+        "            with postgres.transaction(self._pool) as tx:\n"
+        "                tx.execute('select')\n"
+        "                places = self._keep_bytes(items)\n",
         (f"{TESTS}test_artifacts.py",),
     ),
     Mutation(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from scrape_assets import failpoints
@@ -17,6 +18,11 @@ from scrape_assets.store.artifacts import SegmentWriter
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Pool
+
+OPEN = """
+    select query from pg_stat_activity
+     where datname = current_database() and state like 'idle in transaction%' and pid <> pg_backend_pid()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +44,8 @@ def test_what_a_transaction_will_point_to_is_synced_before_it_begins(
     really = os.fdatasync
 
     def watched(file: int) -> None:
+        with psycopg.connect(pool.conninfo) as look:
+            assert look.execute(OPEN).fetchall() == [], "a transaction is open while bytes are written"
         really(file)
         synced.append(os.fstat(file).st_size)
 

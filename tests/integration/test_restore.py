@@ -6,8 +6,10 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 WINDOW = "2026-03-05"
 RUN = f"prices@{WINDOW}"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
-PAGES = 300
+PAGES = 1000
 
 
 @pytest.fixture
@@ -63,15 +65,23 @@ def crash(state: Path) -> None:
         time.sleep(0.1)
 
 
-def collect(pool: Pool, folder: Path, work: Assignment, *, until: int | None = None) -> None:
-    """By a worker that is stopped after so many commits."""
+def base_backup(state: Path, folder: Path) -> None:
+    """What `pg_basebackup` makes of the running server."""
+    place = embedded_cluster.Place.of(state)
+    url = place.url(embedded_cluster.BOOTSTRAP_ROLE, "postgres")
+    command = [str(embedded_cluster.binaries_folder() / "pg_basebackup"), "-d", url, "-D", str(folder)]
+    subprocess.run([*command, "--wal-method=stream", "--checkpoint=fast"], check=True)
+
+
+def collect(pool: Pool, folder: Path, work: Assignment, *, until: Callable[[int], bool] | None = None) -> None:
+    """By a worker that is told of each commit's number, and stopped once the answer is yes."""
     done = 0
     workers: list[Worker] = []
 
     def count(item: object) -> None:
         nonlocal done
         done += 1
-        if until is not None and done >= until:
+        if until is not None and until(done):
             workers[0].stop()
 
     machine = Machine(folder / "artifacts", f"w-{os.getpid()}-{time.monotonic_ns()}", {})
@@ -98,19 +108,27 @@ def test_a_restored_store_works_again_doubles_nothing_and_fences_the_workers_of_
     with postgres.open_pool(embedded.ensure(state).url) as pool:
         plan.plan(pool, dataset, WINDOW, now=NOW)
         [work] = run.assignments(pool, dataset, WINDOW, ["north"])
-        collect(pool, tmp_path, work, until=20)
+        backup = tmp_path / "backup"
+        copying = threading.Thread(target=base_backup, args=(state, backup))
+        after = 0
+
+        def copied_while_working(done: int) -> bool:
+            """The copy begins at the 20th commit and is over before the last: 15 more tell that work went on."""
+            nonlocal after
+            if done == 20:
+                copying.start()
+            after += done > 20 and not copying.is_alive()
+            return after > 15
+
+        collect(pool, tmp_path, work, until=copied_while_working)
+        copying.join()
+        assert after > 15, "the copy was not over before the work was, so this shows nothing"
     crash(state)
-    backup = tmp_path / "backup"
-    shutil.copytree(state / "postgres" / "data", backup)
     with postgres.open_pool(embedded.ensure(state).url) as pool:
         assert verify.verify(pool).violations == [], "an immediate shutdown broke something"
-        with postgres.transaction(pool) as tx:
-            known = {row.url for row in tx.execute("select url from scrape.tasks where state = 'committed'").fetchall()}
-        assert len(known) >= 20
         old = claim(pool, work)
         assert len(old) == 3
         asked_then = dict(shop.requests)
-        collect(pool, tmp_path, work, until=15)
     crash(state)
 
     data = state / "postgres" / "data"
@@ -121,10 +139,19 @@ def test_a_restored_store_works_again_doubles_nothing_and_fences_the_workers_of_
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     with postgres.open_pool(embedded.ensure(state).url) as pool:
         assert verify.verify(pool).violations == []
+        with postgres.transaction(pool) as tx:
+            known = {row.url for row in tx.execute("select url from scrape.tasks where state = 'committed'").fetchall()}
+            tx.execute("update scrape.tasks set lease_until = clock_timestamp() where state = 'leased'")
+            keys = [one.task_key for one in old]
+            tx.execute("update scrape.tasks set priority = 9 where task_key = any(%s)", (keys,))
+        with postgres.transaction(pool) as tx:
+            lease.reap(tx, "another worker")
+        assert 20 <= len(known) < PAGES
         # The restored store hands out the tokens once more that the old worker holds.
         new = {one.task_key: one for one in claim(pool, work)}
-        same = [one for one in old if one.task_key in new and one.lease_token == new[one.task_key].lease_token]
-        assert same, "no token was handed out twice, so this shows nothing"
+        assert [new[one.task_key].lease_token for one in old] == [one.lease_token for one in old], (
+            "no token was handed out twice, so this shows nothing"
+        )
         late = [
             Result(
                 o.lease,

@@ -350,8 +350,10 @@ def test_a_run_that_died_with_its_server_does_not_hold_its_retailer_for_ever(dev
     dev.process.wait()
     dev.shop.control(delay_ms=0)
     with started(dev):
+        answers = time.monotonic()
         [same] = [r for r in dev.runs(dagster_backfill=backfill) if r["runId"] == run["runId"]]
         assert same["status"] == "FAILURE"
+        assert time.monotonic() - answers < 30, "a killed server's runs are freed within 30 s"
         again = dev.backfill(["observations"], partitions(window, retailers=["fjordgear"]))
         assert dev.ended(again) == "COMPLETED_SUCCESS"
         open_states = ["pending", "leased", "retry_wait"]
