@@ -36,7 +36,11 @@ WINDOWS = {
     "K14": "between validation and accept",
     "K15": "between the version and its outbox event",
     "K16": "after the publish COMMIT",
+    "K17": "marked as being sent, before it is",
+    "K18": "sent and applied, no answer seen",
+    "K19": "answered, before it is marked delivered",
     "K22": "in a migration",
+    "K24": "half-built recovery batch",
 }
 """Every point that the program has, and where it lies."""
 

@@ -220,13 +220,6 @@ MUTATIONS = (
         (f"{TESTS}test_control.py::test_a_claim_that_waited_for_its_turn_takes_nothing_of_what_was_paused_meanwhile",),
     ),
     Mutation(
-        "a best row that is promoted without waiting for its own task",
-        "scrape_assets/store/commit.py",
-        '            sql.many(tx, "lock_collisions", observation_keys=dropped)\n',
-        "",
-        (f"{TESTS}test_commit.py",),
-    ),
-    Mutation(
         "an acceptance that does not look whether the rows moved",
         "scrape_assets/flow/accept.py",
         "            if candidates.content(tx, run_id, retailer) != content:\n                continue\n",
@@ -250,8 +243,8 @@ MUTATIONS = (
     Mutation(
         "rows that a page no longer gives stay",
         "scrape_assets/store/commit.py",
-        "if dropped := [",
-        "if again and False and [",
+        '        sql.execute(tx, "drop_unyielded", **left)\n',
+        "",
         (f"{TESTS}test_commit.py",),
     ),
     Mutation(

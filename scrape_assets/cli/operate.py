@@ -1,9 +1,10 @@
-"""`run`, the whole flow of one window, and its last steps alone: `publish` and `deliver`."""
+"""`run`, the whole flow of one window, and `publish`, its judging alone."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from scrape_assets.cli.output import (
     say,
     window_key,
 )
+from scrape_assets.cli.release import UNSENT
 from scrape_assets.cli.work import Processes, collect, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
@@ -36,11 +38,8 @@ from scrape_assets.store.postgres import Pool
 
 def add_to(app: typer.Typer) -> None:
     """The commands of this module belong to the program."""
-    for command in (run_command, publish_command, deliver_command):
+    for command in (run_command, publish_command):
         app.command(command.__name__.removesuffix("_command"))(command)
-
-
-UNSENT = "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
 
 
 def run_command(
@@ -66,7 +65,7 @@ def run_command(
             pool,
             declaration,
             window_key(declaration, window),
-            retailer,
+            None if retailer is None else [retailer],
             processes,
             frozen=frozen,
             quiet=json,
@@ -87,7 +86,7 @@ def run_command(
         raise ScrapeAssetsError(
             f"{'; '.join(paused)}. `scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
         )
-    if any(sent["state"] == "unsent" for sent in result.summary["sent"]):
+    if any(sent["state"] != "delivered" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
 
 
@@ -106,22 +105,20 @@ def run_window(
     pool: Pool,
     dataset: Dataset,
     window: str,
-    retailer: str | None,
+    retailers: Sequence[str] | None,
     processes: int,
     *,
     frozen: bool = False,
     quiet: bool,
 ) -> RunResult:
-    """The whole flow of one window; every step is durable before the next begins."""
+    """The whole flow of one window, or of these retailers of it; every step is durable before the next begins."""
     began = time.monotonic()
     run_id = run_of(dataset.dataset, window)
     before = status.run_status(pool, run_id)
-    planned, refused = run.plan_or_refuse(
-        pool, dataset, window, None if retailer is None else [retailer], now=datetime.now(UTC), frozen=frozen
-    )
+    planned, refused = run.plan_or_refuse(pool, dataset, window, retailers, now=datetime.now(UTC), frozen=frozen)
     if not quiet:
         _say_plan(run_id, planned, before)
-        if retailer is None:
+        if retailers is None:
             for late in sorted(set(dataset.retailers) - {p.retailer for p in planned}):
                 say(f"{late} was declared after {run_id} was made: it begins with the next window, or in another one")
     names = [p.retailer for p in planned if not p.problem]
@@ -129,13 +126,14 @@ def run_window(
     tally = collect(pool, machine_of(settings, processes), work, quiet=quiet)
     control.tidy(pool)
     verdicts = [accept.accept_retailer(pool, dataset, run_id, name) for name in names]
-    verdict = accept.accept_dataset(pool, run_id)
+    verdict = accept.accept_dataset(pool, dataset, run_id)
     published, rejected = None, None
     try:
         if verdict.state != "collecting":
             published = publish.publish(pool, dataset, run_id)
     except CandidateRejected as error:
         rejected = error
+    publish.say_late(pool, dataset)
     deliveries = deliver.deliver(pool, dataset, jitter=random.random())
     warning = _record_history(
         settings,
@@ -160,7 +158,13 @@ def run_window(
         },
         "published": None
         if published is None
-        else {"dataset_version": published.dataset_version, "rows": published.rows, "new": published.new},
+        else {
+            "dataset_version": published.dataset_version,
+            "rows": published.rows,
+            "new": published.new,
+            "changes": published.changes,
+            "gaps": published.gaps,
+        },
         "sent": [{"destination": d.destination, "state": d.state, "detail": d.detail} for d in deliveries],
         "this_command": {
             "attempts": sum(tally.outcomes.values()),
@@ -197,7 +201,9 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     published = summary["published"]
     if published:
         word = "published" if published["new"] else "was published already"
-        say(f"version {published['dataset_version']} {word}: {published['rows']} rows")
+        say(f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}")
+        for name, gap in published["gaps"].items():
+            say(f"{name} is a gap: {gap}")
     elif acceptance_state == "collecting":
         say(f"not judged yet: {summary['acceptance']['waiting_for']}")
     elif not any(r["state"] == "rejected" for r in summary["retailers"]):
@@ -209,6 +215,14 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     if tasks["quarantined"] or tasks["gone"]:
         unusable = f"{tasks['quarantined']} quarantined, {tasks['gone']} gone"
         say(f"{unusable}: scrape-assets failed {dataset} --window {window}")
+
+
+def _changed(published: dict[str, Any]) -> str:
+    """What a correction changed; a first version is all new."""
+    if published["dataset_version"] == 1:
+        return ""
+    counts = ", ".join(f"{count} {kind}" for kind, count in published["changes"].items())
+    return f"; {counts} since version {published['dataset_version'] - 1}"
 
 
 def _record_history(*arguments: Any, **named: Any) -> str | None:
@@ -230,7 +244,7 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
             accept.accept_retailer(pool, declaration, run_id, name)
             for name in sorted(set(scope) & set(declaration.retailers))
         ]
-        verdict = accept.accept_dataset(pool, run_id)
+        verdict = accept.accept_dataset(pool, declaration, run_id)
         if verdict.state == "collecting":
             raise CandidateRejected(f"{run_id} is not complete: {verdict.waiting_for}")
         done = publish.publish(pool, declaration, run_id)
@@ -248,36 +262,17 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
     if warning:
         say(f"warning: {warning}")
     if json:
-        emit({"run_id": run_id, "dataset_version": done.dataset_version, "rows": done.rows, "new": done.new})
+        emit(
+            {
+                "run_id": run_id,
+                "dataset_version": done.dataset_version,
+                "rows": done.rows,
+                "new": done.new,
+                "changes": done.changes,
+                "gaps": done.gaps,
+            }
+        )
     else:
         say(f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows")
         if done.new:
             say(f"next: scrape-assets deliver {dataset} sends it")
-
-
-def deliver_command(dataset: DatasetName, json: Json = False) -> None:
-    """Send what is due to the declared destinations; nothing is collected."""
-    with opened(dataset) as (settings, _, pool):
-        done = deliver.deliver(pool, declared(settings, dataset), jitter=random.random())
-    if json:
-        emit(
-            {
-                "deliveries": [
-                    {
-                        "destination": d.destination,
-                        "state": d.state,
-                        "run_id": d.run_id,
-                        "dataset_version": d.dataset_version,
-                        "detail": d.detail,
-                    }
-                    for d in done
-                ]
-            }
-        )
-    else:
-        if not done:
-            say("nothing is due")
-        for d in done:
-            say(f"{d.destination}: {d.run_id} version {d.dataset_version} {d.state} {d.detail}")
-    if any(d.state == "unsent" for d in done):
-        raise ScrapeAssetsError(UNSENT)

@@ -10,17 +10,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
-from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Site, interval_seconds
+from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Share, Site, interval_seconds, seconds
 from scrape_assets.errors import DeclarationError
+from scrape_assets.rules import urls, windows
+from scrape_assets.rules.acceptance import Limits
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.states import PageState
+from scrape_assets.rules.versions import Policy
 from scrape_assets.rules.windows import WindowRule
 
 PRODUCT = "scrape_assets"
@@ -82,11 +95,70 @@ class FetchRule(_Declared):
         return interval_seconds(self.rate)
 
 
+class RangeRule(_Declared):
+    """The ends between which every present value lies; either may be left out."""
+
+    min: float | None = Field(default=None, allow_inf_nan=False)
+    max: float | None = Field(default=None, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError("a range has no end; expected min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class DriftRule(_Declared):
+    """How far a window may lie from the last accepted ones."""
+
+    rows: Share = Field(default=0.05, description="around the median number of rows, as 5%")
+    moved: Share = Field(default=0.3, description="of the prices that may have moved, as 20%")
+    over: int = Field(default=7, ge=1, le=60, description="how many accepted windows are looked at")
+
+
 class AcceptRule(_Declared):
     """When a retailer's rows are good enough. Without `required`, what the schema requires."""
 
-    coverage: float = Field(default=0.995, gt=0, le=1, allow_inf_nan=False)
+    coverage: Share = Field(default=0.995, gt=0)
     required: tuple[str, ...] | None = None
+    fill: dict[str, Share] = Field(default_factory=dict, description="share of rows that have a field, as {gtin: 80%}")
+    ranges: dict[str, RangeRule] = Field(default_factory=dict, description="as {price: {min: 0.5, max: 5000}}")
+    unique: tuple[str, ...] = Field(default=(), description="fields of which no two rows have the same value")
+    drift: DriftRule = Field(default_factory=DriftRule)
+    warm_up: int = Field(default=3, ge=1, le=60, description="accepted windows before drift holds anything back")
+    gone: Share | None = Field(default=None, description="of pages that may be gone; else three times the usual share")
+    page_states: dict[PageState, Share] = Field(default_factory=dict, description="as {challenge: 1%}")
+    source_age_seconds: Seconds | None = Field(
+        default=None, alias="source_age", description="how old source_revised_at may be, as 30d"
+    )
+    canary: int | None = Field(default=None, ge=1, description="so many pages first; the rest only if they are good")
+    mode: Literal["gate", "dry_run"] = Field(default="gate", description="dry_run only says what it would have blocked")
+    on_unrepaired: Literal["keep", "withdraw"] = Field(
+        default="keep", description="published rows of a page that cannot be read again"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """The same for `rules.acceptance`."""
+        return Limits(
+            coverage=self.coverage,
+            required=self.required or (),
+            fill=dict(self.fill),
+            ranges={name: (ends.min, ends.max) for name, ends in self.ranges.items()},
+            unique=self.unique,
+            drift_rows=self.drift.rows,
+            drift_moved=self.drift.moved,
+            drift_over=self.drift.over,
+            warm_up=self.warm_up,
+            gone=self.gone,
+            page_states={str(state): limit for state, limit in self.page_states.items()},
+            source_age_seconds=self.source_age_seconds,
+            canary=self.canary or 0,
+            dry_run=self.mode == "dry_run",
+            keep_unverified=self.on_unrepaired == "keep",
+        )
 
 
 class RetryRule(_Declared):
@@ -114,18 +186,104 @@ class FilesDestination(_Declared):
 
     path: Annotated[Path, AfterValidator(_path)]
     format: Literal["parquet", "csv", "jsonl"]
+    payload: Literal["full", "delta"] = "full"
+
+
+def _environment_name(value: str) -> str:
+    match = re.fullmatch(r"env:([A-Z][A-Z0-9_]*)", value)
+    if match is None:
+        raise ValueError("a secret stands in the environment, never in a file; expected env:NAME, as env:PRICES_SECRET")
+    return match[1]
+
+
+EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
+
+
+def _endpoint(value: str) -> str:
+    try:
+        urls.canonical(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is no address: {error}; expected one as https://api.example.com/prices") from error
+    if re.search(r"//[^/]*@", value):
+        raise ValueError("the address holds a user or password, and a declaration is stored and shown; remove it")
+    return value.rstrip("/")
+
+
+def _find(value: str) -> str:
+    if "{key}" not in value or re.search(r"\{(?!url\}|key\})", value):
+        raise ValueError(f"{value!r} names no key; expected an address with {{key}}, as {{url}}/{{key}}, or none")
+    return value
+
+
+def _table(value: str) -> str:
+    if not re.fullmatch(r"([A-Za-z_]\w*\.)?[A-Za-z_]\w*", value, re.ASCII):
+        raise ValueError(f"{value!r} is not a table; expected its name, as analytics.prices")
+    return value
+
+
+def _by(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str) and re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value, re.ASCII):
+        return value
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise ValueError(f'{value!r} is not a time; expected "HH:MM" or a duration after the start, as 3h') from error
+
+
+class HttpDestination(_Declared):
+    """An endpoint that takes versions by POST, signed as Standard Webhooks has it."""
+
+    url: Annotated[str, AfterValidator(_endpoint)]
+    secret: EnvironmentName | None = Field(default=None, description="env:NAME of a whsec_... secret")
+    payload: Literal["full", "delta", "notice"] = "full"
+    find: Annotated[str, AfterValidator(_find)] | Literal["none"] = Field(
+        default="{url}/{key}", description="where it is asked whether it has a key; none: it cannot be asked"
+    )
+    at_least_once: bool = Field(default=False, description="it takes no keys, and may get a version twice")
+    timeout_seconds: Seconds = Field(default=30.0, alias="timeout")
+
+    @model_validator(mode="after")
+    def _can_be_settled(self) -> Self:
+        if self.find == "none" and not self.at_least_once:
+            raise ValueError(
+                "find is none, so that nobody can tell whether a version arrived; expected at_least_once: true, "
+                "which says that it may arrive twice, or a find"
+            )
+        return self
+
+
+class PostgresDestination(_Declared):
+    """A table of the user's own that versions are upserted into, by entity, guarded by window and version."""
+
+    url: EnvironmentName = Field(description="env:NAME of a postgresql:// URL")
+    table: Annotated[str, AfterValidator(_table)] = Field(description="as analytics.prices; made where it is missing")
+    payload: Literal["full", "delta"] = "full"
 
 
 class Destination(_Declared):
     """One place that versions are delivered to."""
 
-    files: FilesDestination
+    files: FilesDestination | None = None
+    http: HttpDestination | None = None
+    postgres: PostgresDestination | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.files, self.http, self.postgres)) != 1:
+            raise ValueError("expected exactly one of files, http and postgres")
+        return self
 
 
 class PublishRule(_Declared):
     """When a version is made, and where it goes."""
 
-    when: Literal["complete"] = "complete"
+    when: Policy = "complete"
+    by: Annotated[str | float | None, BeforeValidator(_by)] = Field(
+        default=None,
+        description='when consumers count on a version: "09:00" in the window\'s zone, or 3h after its start',
+    )
     to: dict[Name, Destination] = Field(default_factory=dict)
 
 
@@ -209,24 +367,24 @@ class Dataset:
     deadline_seconds: float | None
     retailers: dict[str, Retailer]
 
-    def accept_for(self, retailer: str) -> RequiredRule:
-        """The acceptance rule of a retailer; the dataset's own for one that is no longer declared."""
+    def _accept(self, retailer: str) -> AcceptRule:
+        """The rule of a retailer; the dataset's own for one that is no longer declared."""
         found = self.retailers.get(retailer)
-        rule = found.accept if found else self.accept
-        return RequiredRule(rule.coverage, rule.required or ())
+        return found.accept if found else self.accept
+
+    def accept_for(self, retailer: str) -> Limits:
+        """What a retailer is judged by."""
+        return self._accept(retailer).limits
 
     def accept_rules(self, retailer: str) -> dict[str, Any]:
         """The same as JSON, with the schema: what a verdict was reached under."""
-        rule = self.accept_for(retailer)
-        return {"coverage": rule.coverage, "required": list(rule.required), "schema": self.schema_columns}
+        rule = self._accept(retailer).model_dump(mode="json", by_alias=True, exclude={"canary", "on_unrepaired"})
+        return {**rule, "required": list(rule["required"] or ()), "schema": self.schema_columns}
 
-
-@dataclass(frozen=True, slots=True)
-class RequiredRule:
-    """An acceptance rule with nothing left to default."""
-
-    coverage: float
-    required: tuple[str, ...]
+    def promised_at(self, window_start: datetime) -> datetime | None:
+        """When consumers count on a version of the window that begins then; None where nothing is promised."""
+        by = self.publish.by
+        return None if by is None else windows.promised_at(self.window, window_start, by)
 
 
 def user_agent(contact: str) -> str:

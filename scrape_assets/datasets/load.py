@@ -18,7 +18,6 @@ from scrape_assets.datasets.declaration import (
     DatasetFile,
     Destination,
     FetchRule,
-    FilesDestination,
     PublishRule,
     Retailer,
     RetailerFile,
@@ -103,11 +102,11 @@ def _dataset(root: Path, name: str, problems: list[Problem]) -> Dataset | None:
             columns = schemas.describe(declared.schema_name, folder)
         except DeclarationError as error:
             problems.append(source.problem(("schema",), str(error)))
-        problems.extend(
-            _unknown_columns(source, ("accept", "required"), declared.accept.required or (), declared, columns)
-        )
+        problems.extend(_unknown_in_rules(source, declared.accept, declared, columns))
         first: dict[Path, str] = {}
         for destination, to in _publish(root, declared.publish).to.items():
+            if to.files is None:
+                continue
             path = to.files.path.resolve()
             if (other := first.setdefault(path, destination)) != destination:
                 said = f"{other} writes to this folder too, and one would replace the other's manifest"
@@ -243,9 +242,7 @@ def _check(
             problems.append(source.problem(("product", "page_object"), str(error)))
     if declared is not None:
         problems.extend(_unknown_columns(source, ("key",), retailer.key, declared, columns))
-        problems.extend(
-            _unknown_columns(source, ("accept", "required"), retailer.accept.required or (), declared, columns)
-        )
+        problems.extend(_unknown_in_rules(source, retailer.accept, declared, columns))
         problems.extend(
             source.problem(("product", "fields", field), _no_column(declared, field, columns))
             for field in retailer.product.fields
@@ -263,6 +260,23 @@ def _unknown_columns(
     ]
 
 
+def _unknown_in_rules(
+    source: Source, rule: AcceptRule, declared: DatasetFile, columns: dict[str, Any]
+) -> list[Problem]:
+    """Fields that an acceptance rule names and the schema does not have."""
+    listed = [("required", rule.required or ()), ("unique", rule.unique)]
+    named = [("fill", [*rule.fill]), ("ranges", [*rule.ranges])]
+    return [
+        *(one for key, names in listed for one in _unknown_columns(source, ("accept", key), names, declared, columns)),
+        *(
+            source.problem(("accept", key, name), _no_column(declared, name, columns))
+            for key, names in named
+            for name in names
+            if columns and name not in columns
+        ),
+    ]
+
+
 def _no_column(declared: DatasetFile, name: str, columns: dict[str, Any]) -> str:
     return f"schema {declared.schema_name} has no field {name!r}{nearest(name, list(columns))}"
 
@@ -274,14 +288,18 @@ def _over(default: _Rule, own: _Rule) -> _Rule:
 
 def _accept(declared: DatasetFile, own: AcceptRule, columns: dict[str, Any]) -> AcceptRule:
     rule = _over(declared.accept, own)
+    if "drift" in own.model_fields_set:
+        said = {name: getattr(own.drift, name) for name in own.drift.model_fields_set}
+        rule = rule.model_copy(update={"drift": declared.accept.drift.model_copy(update=said)})
     if rule.required is not None or not columns:
         return rule
     return rule.model_copy(update={"required": schemas.required(declared.schema_name, columns)})
 
 
 def _publish(root: Path, rule: PublishRule) -> PublishRule:
-    resolved = {
-        name: Destination(files=FilesDestination(path=root / to.files.path, format=to.files.format))
-        for name, to in rule.to.items()
-    }
-    return rule.model_copy(update={"to": resolved})
+    def placed(to: Destination) -> Destination:
+        if to.files is None:
+            return to
+        return to.model_copy(update={"files": to.files.model_copy(update={"path": root / to.files.path})})
+
+    return rule.model_copy(update={"to": {name: placed(to) for name, to in rule.to.items()}})

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 PRODUCT_OFFER = "product_offer"
 
 OURS = frozenset(
-    "dataset window dataset_version retailer context entity_key page observed_at extractor_version".split()
+    "dataset window dataset_version retailer context entity_key page observed_at known_at extractor_version change"
+    " unverified _artifact _payload_hash".split()
 )
 """Columns that a row has besides those of its schema, in a frame or in a delivered file."""
 

@@ -52,6 +52,24 @@ def size_bytes(value: Any) -> int:
     return int(_measure(value, _SIZE_BYTES, "a size", "10MB"))
 
 
+def share(value: Any) -> float:
+    """The share, 0 to 1, of a number or a percentage.
+
+    >>> share("3%"), share(0.995), share("99.5%")
+    (0.03, 0.995, 0.995)
+    """
+    said = f"{value!r} is not a share; expected 0 to 1, or a percentage, as 0.05 or 5%"
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip(), re.ASCII)):
+        found = round(float(match[1]) / 100, 9)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value)
+    else:
+        raise ValueError(said)
+    if not 0 <= found <= 1:
+        raise ValueError(said)
+    return found
+
+
 def interval_seconds(rate: str) -> float:
     """Seconds between the starts of two requests at this rate; 0 for the rate `none`.
 
@@ -107,6 +125,7 @@ def site_problem(value: str) -> str | None:
 
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
+Share = Annotated[float, BeforeValidator(share)]
 Bytes = Annotated[int, BeforeValidator(size_bytes)]
 Rate = Annotated[str, AfterValidator(_rate)]
 Name = Annotated[str, AfterValidator(_name)]

@@ -12,20 +12,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Optional, TypeAlias
 
 import dagster as dg
+from pydantic import Field
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import checks, metadata, names, partitions
 from scrape_assets.defs.resources import StoreResource
 from scrape_assets.errors import CandidateRejected, Interrupted, ScrapeAssetsError
-from scrape_assets.flow import accept, publish, run
+from scrape_assets.flow import accept, publish, recover, run
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
-from scrape_assets.rules import keys
+from scrape_assets.rules import keys, urls
+from scrape_assets.rules.recovery import Mode, Selection
 from scrape_assets.settings import Settings
 from scrape_assets.store.postgres import Pool
 
@@ -39,6 +41,28 @@ if TYPE_CHECKING:
 else:
     # With a parameter Dagster does not know its own result, and refuses an asset that has several checks.
     Materialized = dg.MaterializeResult
+
+
+class RepairConfig(dg.Config):
+    """What to repair when a partition is materialized again. Without any of it: whatever its declaration changed."""
+
+    failure_class: Optional[str] = None  # noqa: UP045 - Dagster reads this form alone
+    page_type: Optional[str] = None  # noqa: UP045
+    rule: Optional[str] = None  # noqa: UP045
+    urls: list[str] = Field(default_factory=list)
+    refetch: bool = False
+    from_artifacts: bool = False
+
+    def selection(self) -> Selection:
+        """The same for `flow.recover`."""
+        mode: Mode = "refetch" if self.refetch else "artifacts" if self.from_artifacts else "auto"
+        return Selection(
+            page_type=self.page_type,
+            failure_class=self.failure_class,
+            rule=self.rule,
+            urls=tuple(map(urls.canonical, self.urls)) or None,
+            mode=mode,
+        )
 
 
 def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
@@ -58,7 +82,9 @@ def task_plan(dataset: Dataset) -> dg.AssetsDefinition:
     def plan(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
         window, retailer = partitions.split(context)
         with store.open() as (_, pool), stopping_the_run():
-            planned, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
+            planned, refused = run.plan_or_refuse(
+                pool, dataset, window, [retailer], now=datetime.now(UTC), repairable=True
+            )
             if refused:
                 raise refused
             return dg.MaterializeResult(metadata=metadata.task_plan(pool, dataset, window, planned[0]))
@@ -81,12 +107,21 @@ def observations(dataset: Dataset) -> dg.AssetsDefinition:
         kinds={"postgres", "pandera"},
         metadata={"owner": dataset.owner},
         description="What the retailer's pages say in this window: fetched, extracted and committed page by page, then "
-        "judged by the declared rules. It resumes where it stopped: pages that ended are never fetched again.",
+        "judged by the declared rules. It resumes where it stopped: pages that ended are never fetched again. "
+        "Materialized again after its declaration was changed, or with a selection in the config, it is repaired: from "
+        "stored pages where only their reading changed.",
     )
-    def collect(context: dg.AssetExecutionContext, store: StoreResource) -> Materialized:
+    def collect(context: dg.AssetExecutionContext, store: StoreResource, config: RepairConfig) -> Materialized:
         window, retailer = partitions.split(context)
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (where, pool), stopping_the_run():
+            for begun in recover.rematerialize(pool, dataset, run_id, retailer, config.selection()):
+                context.log.info(
+                    "recovery batch %s: %d pages, %d from stored pages",
+                    begun.recovery_batch_id,
+                    begun.taken,
+                    len(begun.repair.stored),
+                )
             # Planned already, as a rule; asked again, since this step may be started alone or long after.
             _, refused = run.plan_or_refuse(pool, dataset, window, [retailer], now=datetime.now(UTC))
             if refused:
@@ -125,7 +160,7 @@ def candidate_dataset(dataset: Dataset) -> dg.AssetsDefinition:
         window = context.partition_key
         run_id = keys.run_id(dataset.dataset, window)
         with store.open() as (_, pool), stopping_the_run():
-            verdict = accept.accept_dataset(pool, run_id)
+            verdict = accept.accept_dataset(pool, dataset, run_id)
             if verdict.state == "collecting":
                 raise CandidateRejected(f"{run_id} is no candidate yet: {verdict.waiting_for}. Collect first")
             return dg.MaterializeResult(

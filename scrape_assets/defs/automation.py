@@ -82,6 +82,7 @@ def release_sensor(dataset: Dataset, job: Any) -> dg.SensorDefinition:
                         accept.accept_retailer(pool, dataset, run_id, retailer)
                     except ScrapeAssetsError as error:  # the other windows are looked at all the same
                         context.log.warning("%s of %s cannot be judged: %s", retailer, run_id, error)
+            publish.say_late(pool, dataset)
             due = [window for window in publish.releasable(pool, dataset) if windows.exists(dataset.window, window)]
         requested = [window for window in due if _may_release(context.instance, job.name, window)]
         for window in requested:
@@ -119,17 +120,22 @@ def deliver_job(dataset: Dataset) -> dg.JobDefinition:
             yield dg.AssetObservation(
                 [dataset.dataset, "published_dataset"],
                 partition=event.run_id.partition("@")[2],
-                description=f"version {event.dataset_version} at {event.destination}: {event.state}",
+                description=f"version {event.dataset_version or 'late'} at {event.destination}: {event.state}",
                 metadata={
                     "destination": event.destination,
                     "delivery": event.state,
-                    "dataset_version": event.dataset_version,
+                    "dataset_version": event.dataset_version or 0,
                     "detail": metadata.capped(event.detail),
                 },
             )
-        if unsent := [event for event in done if event.state == "unsent"]:
-            lacking = (f"{e.destination} lacks version {e.dataset_version} of {e.run_id}: {e.detail}" for e in unsent)
-            raise dg.Failure(description="; ".join(lacking) + ". It is tried again", allow_retries=False)
+        if unsent := [event for event in done if event.state != "delivered"]:
+            lacking = (
+                f"{e.destination} {e.state} {f'version {e.dataset_version}' if e.dataset_version else 'lateness'} of "
+                f"{e.run_id}: {e.detail}"
+                for e in unsent
+            )
+            again = "It is tried again" if any(e.state != "failed" for e in unsent) else "A person has to decide"
+            raise dg.Failure(description="; ".join(lacking) + f". {again}", allow_retries=False)
         yield dg.Output(None)
 
     @dg.job(

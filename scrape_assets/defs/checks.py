@@ -14,8 +14,8 @@ from scrape_assets.datasets import schemas
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata, names, partitions
 from scrape_assets.flow.accept import Verdict
-from scrape_assets.rules import acceptance, validate
-from scrape_assets.rules.acceptance import Check
+from scrape_assets.rules import acceptance, drift, validate
+from scrape_assets.rules.acceptance import Check, Limits
 
 
 def name(rule: str) -> str:
@@ -29,19 +29,37 @@ def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:
 
     An empty table is judged to learn their names: what `accept` will say is the only list of them.
     """
-    required = sorted({column for retailer in dataset.retailers for column in dataset.accept_for(retailer).required})
+    table = validate.frame([], dataset.columns)
+    asked = [dataset.accept_for(retailer) for retailer in dataset.retailers]
+    limits = Limits(
+        coverage=1.0,
+        required=tuple(sorted({column for one in asked for column in one.required})),
+        fill={column: 0.0 for one in asked for column in one.fill},
+        ranges={column: (0.0, None) for one in asked for column in one.ranges},
+        unique=tuple(sorted({column for one in asked for column in one.unique})),
+        source_age_seconds=next((one.source_age_seconds for one in asked if one.source_age_seconds), None),
+    )
     judged = [
         acceptance.not_empty(0),
         acceptance.coverage(planned=0, committed=0, gone=0, at_least=1),
+        acceptance.gone(planned=0, gone=0, limit=None, before=[]),
+        acceptance.page_states({}, {}),
         acceptance.collisions(0),
-        *validate.judge(validate.frame([], dataset.columns), schemas.load(dataset), required, collected_from=0, now=0),
+        *validate.judge(table, schemas.load(dataset), limits, collected_from=0, now=0),
+        *drift.rules(table, limits),
     ]
     return _specs(judged, [dataset.dataset, "observations"], partitions.windows_and_retailers(dataset))
 
 
 def of_dataset(dataset: Dataset) -> list[dg.AssetCheckSpec]:
     """One check for each rule that the whole dataset is judged by."""
-    judged = [acceptance.members_accepted({}), acceptance.not_empty(0), acceptance.unique_entities(0)]
+    judged = [
+        acceptance.members_accepted({}),
+        acceptance.not_empty(0),
+        acceptance.unique_entities(0),
+        acceptance.dataset_rows(0, [], 0.0, 0),
+        acceptance.schema_versions([], None),
+    ]
     return _specs(judged, [dataset.dataset, "candidate_dataset"], partitions.windows(dataset.window))
 
 
@@ -80,11 +98,13 @@ def results(
                 metadata={candidate: number},
             )
             continue
-        warns = record["severity"] == "warn"
+        held = record.get("held") or ""
+        warns = record["severity"] == "warn" or bool(held)
+        said = f"expected {record['expected']}; got {record['got']}"
         yield dg.AssetCheckResult(
             passed=record["passed"],
             check_name=spec.name,
             severity=dg.AssetCheckSeverity.WARN if warns else dg.AssetCheckSeverity.ERROR,
-            description=metadata.capped(f"expected {record['expected']}; got {record['got']}"),
+            description=metadata.capped(f"{acceptance.HELD_WORDS[held]}; {said}" if held else said),
             metadata=metadata.check(record, candidate, number),
         )

@@ -12,6 +12,7 @@ import dagster as dg
 import orjson
 
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.flow import why
 from scrape_assets.flow.accept import Verdict
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.publish import Published
@@ -32,6 +33,12 @@ def capped(value: object) -> str:
     """The value as one line of bounded length."""
     line = " ".join(str(value).split())
     return line if len(line) <= TEXT_LENGTH else line[: TEXT_LENGTH - 1] + "…"
+
+
+def capped_line(value: str) -> str:
+    """The same for a line that keeps its indentation."""
+    indent = len(value) - len(value.lstrip())
+    return " " * indent + capped(value)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> dg.TableMetadataValue | dg.TextMetadataValue:
@@ -92,6 +99,8 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "list the failed pages": f"scrape-assets failed {dataset.dataset} --window {window} --retailer {retailer}",
         "candidate generation": row.generation or 0,
         "candidate state": row.candidate_state or "not planned",
+        "recovery batch": str(row.recovery_batch_id or "none"),
+        "why": _why(pool, dataset, run_id),
         "extractor_version": row.extractor_version or "",
     }
 
@@ -114,7 +123,13 @@ def candidate_dataset(pool: Pool, dataset: Dataset, window: str, verdict: Verdic
             ]
         ),
         "reasons against it": dg.MetadataValue.text(capped("; ".join(verdict.reasons) or "none")),
+        "why": _why(pool, dataset, run_id),
     }
+
+
+def _why(pool: Pool, dataset: Dataset, run_id: str) -> dg.TextMetadataValue:
+    """What `why` says, line by line."""
+    return dg.MetadataValue.text("\n".join(capped_line(line) for line in why.text(why.explain(pool, dataset, run_id))))
 
 
 def published_dataset(dataset: Dataset, window: str, published: Published) -> Metadata:
@@ -124,6 +139,8 @@ def published_dataset(dataset: Dataset, window: str, published: Published) -> Me
         "dataset_version": published.dataset_version,
         "dagster/row_count": published.rows,
         "published before": not published.new,
+        **{f"{kind} rows": count for kind, count in published.changes.items()},
+        "gaps": ", ".join(f"{name}: {gap}" for name, gap in published.gaps.items()) or "none",
         "destinations": ", ".join(sorted(dataset.publish.to)) or "none declared",
         "more": f"scrape-assets status {dataset.dataset} --window {window}",
     }

@@ -6,17 +6,26 @@ Judging happens outside the locks; accepting compares, under them, what was judg
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import ScrapeAssetsError
-from scrape_assets.rules import acceptance
-from scrape_assets.rules.acceptance import Check
+from scrape_assets.rules import acceptance, versions
+from scrape_assets.rules.acceptance import Check, Held, Limits
+from scrape_assets.rules.versions import Proposal
 from scrape_assets.store import candidates, postgres, publication, runs
-from scrape_assets.store.candidates import Candidate, Content, Counts
-from scrape_assets.store.postgres import Pool
+from scrape_assets.store.candidates import Candidate, Content, Counts, DatasetCandidate, Earlier
+from scrape_assets.store.postgres import Pool, Transaction
+from scrape_assets.store.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from scrape_assets.rules import drift
 
 TRIES = 5
 """A candidate that changes while it is judged is judged again, this often."""
@@ -54,16 +63,35 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
             if open_tasks:
                 paused = f", and it is paused: {partition.pause_reason}" if partition and partition.pause_reason else ""
                 return Verdict(retailer, "collecting", [], f"{open_tasks} tasks are open{paused}", candidate.generation)
+            if partition and partition.canary in ("running", "failed"):
+                return Verdict(retailer, "collecting", [], f"its canary is {partition.canary}", candidate.generation)
             content = candidates.content(tx, run_id, retailer)
-            rules = dataset.accept_rules(retailer)
+            waivers = candidates.waivers(tx, run_id, retailer)
+            rules = {**dataset.accept_rules(retailer), "waivers": [waiver.record() for waiver in waivers]}
             if standing := _standing(candidate, content, rules):
                 return Verdict(retailer, candidate.state, standing["checks"], generation=candidate.generation)
             if candidate.state != "candidate":
                 candidates.to_candidate(tx, run_id, retailer, candidate.generation)
             counts = candidates.counts(tx, run_id, retailer)
-        judged = _judge(pool, dataset, run_id, retailer, counts, content)
+            run = runs.find(tx, run_id)
+        assert run is not None
+        found, figures = _judge(pool, dataset, run, retailer, counts, content)
+        waived = frozenset(waiver.rule for waiver in waivers)
+        judged = acceptance.settled(found, dry_run=dataset.accept_for(retailer).dry_run, waived=waived)
         accepted, checks = acceptance.accepted(judged), [check.record() for check in judged]
-        verdict = {"accepted": accepted, "rows": content.rows, "rules": rules, "checks": checks}
+        verdict = {
+            "accepted": accepted,
+            "rows": content.rows,
+            "rules": rules,
+            "checks": checks,
+            "figures": figures,
+            # Only those that somebody needed: they are what the version rests on.
+            "waivers": [
+                waiver.record()
+                for waiver in waivers
+                if any(check.rule == waiver.rule and check.held == "waived" for check in judged)
+            ],
+        }
         failpoints.reach("K14")
         with postgres.transaction(pool) as tx:
             runs.lock_partition(tx, run_id, retailer)
@@ -99,69 +127,229 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
     return verdict if (candidate.content_hash, verdict["rules"]) == (content.content_hash, rules) else None
 
 
-def _judge(pool: Pool, dataset: Dataset, run_id: str, retailer: str, counts: Counts, content: Content) -> list[Check]:
+def _judge(
+    pool: Pool, dataset: Dataset, run: Run, retailer: str, counts: Counts, content: Content
+) -> tuple[list[Check], dict[str, Any]]:
+    """Every rule over the retailer's rows, and the figures that later windows are compared with."""
     # pandas and pandera take seconds to import and 100 MB to hold; a worker that only collects needs neither.
     from scrape_assets.datasets import schemas  # noqa: PLC0415
-    from scrape_assets.rules import validate  # noqa: PLC0415
+    from scrape_assets.rules import drift, validate  # noqa: PLC0415
 
-    rules = dataset.accept_for(retailer)
+    limits = dataset.accept_for(retailer)
     with postgres.transaction(pool) as tx:
-        planned_at = runs.partitions(tx, run_id)[retailer].planned_at
+        planned_at = runs.partitions(tx, run.run_id)[retailer].planned_at
         # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
         now = candidates.clock(tx)
-        table = validate.frame(candidates.rows(tx, run_id, retailer), dataset.columns)
+        table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
+        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
+        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if before else None
+        states = candidates.page_states(tx, run.run_id, retailer)
+        since = _beside(tx, table, retailer, before[0].run_id) if before else None
+        base, both = _baseline(tx, table, run, retailer, limits, before, since)
     assert planned_at is not None
-    return [
+    history = [drift.Window(one.window_start, one.figures) for one in before]
+    warming: Held = "warm_up" if len(history) < limits.warm_up else ""
+    filled = drift.filled_shares(table, dataset.columns)
+    unchanged = None if since is None else drift.unchanged_share(since)
+    figures: dict[str, Any] = {
+        "rows": content.rows,
+        "gone": round(counts.gone / counts.planned, 6) if counts.planned else 0.0,
+        "moved": None if since is None else drift.moved_share(since),
+        "unchanged": unchanged,
+        "filled": filled,
+    }
+    checks = [
         acceptance.not_empty(content.rows),
         acceptance.coverage(
-            planned=counts.planned, committed=counts.committed, gone=counts.gone, at_least=rules.coverage
+            planned=counts.planned,
+            committed=counts.committed,
+            gone=counts.gone,
+            at_least=limits.coverage,
+            undiscovered=missed,
         ),
+        acceptance.gone(
+            planned=counts.planned,
+            gone=counts.gone,
+            limit=limits.gone,
+            before=[float(one.figures["gone"]) for one in history],
+        ),
+        acceptance.page_states(states, limits.page_states),
         acceptance.collisions(counts.collisions),
-        *validate.judge(
-            table,
-            schemas.load(dataset),
-            rules.required,
-            collected_from=planned_at.timestamp(),
-            now=now,
-        ),
+        *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),
+        drift.rows(content.rows, history, limits, run.window_start),
+        drift.columns(filled, history, limits),
+        drift.frozen(unchanged, history, limits),
+        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming),
+        *drift.values(both, base),
     ]
+    return checks, figures
 
 
-def accept_dataset(pool: Pool, run_id: str) -> Verdict:
-    """The dataset candidate is accepted or rejected once every retailer of the run's scope is decided.
+def judged_now(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> list[Check]:
+    """What every rule says of the rows that are there now, with the pages that break it; nothing is decided."""
+    with postgres.transaction(pool) as tx:
+        counts = candidates.counts(tx, run.run_id, retailer)
+        content = candidates.content(tx, run.run_id, retailer)
+    return _judge(pool, dataset, run, retailer, counts, content)[0]
+
+
+def _beside(tx: Transaction, table: pd.DataFrame, retailer: str, earlier_run_id: str) -> pd.DataFrame:
+    from scrape_assets.rules import drift  # noqa: PLC0415, as above
+
+    return drift.beside(table, drift.frame(candidates.earlier_rows(tx, earlier_run_id, retailer)))
+
+
+def _baseline(
+    tx: Transaction,
+    table: pd.DataFrame,
+    run: Run,
+    retailer: str,
+    limits: Limits,
+    before: Sequence[Earlier],
+    since: pd.DataFrame | None,
+) -> tuple[drift.Baseline, pd.DataFrame]:
+    """What prices are compared with, and the rows beside it."""
+    from scrape_assets.rules import drift  # noqa: PLC0415, as above
+
+    published = candidates.published_content(tx, run.run_id).get(retailer)
+    base = drift.baseline(len(before), warm_up=limits.warm_up, has_version=published is not None)
+    if base.kind == "window" and since is not None:
+        return base, since
+    if base.kind == "version" and published is not None:
+        earlier = drift.frame(candidates.published_rows(tx, run, retailer, published.dataset_version))
+        return base, drift.beside(table, earlier)
+    return base, drift.beside(table, drift.frame([]))
+
+
+def judge_canary(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> bool:
+    """Whether the rest of the retailer may follow its canary; if not, it is stopped and the reason says why.
+
+    The canary is judged by what its rows say alone and beside earlier ones; how many there are says nothing yet.
+    """
+    from scrape_assets.datasets import schemas  # noqa: PLC0415, as above
+    from scrape_assets.rules import drift, validate  # noqa: PLC0415, as above
+
+    limits = dataset.accept_for(retailer)
+    with postgres.transaction(pool) as tx:
+        run = runs.find(tx, run_id)
+        partition = runs.partitions(tx, run_id)[retailer]
+        if run is None or partition.canary != "running" or partition.planned_at is None:
+            return partition.canary in ("none", "passed")
+        counts = candidates.canary_counts(tx, run_id, retailer)
+        now = candidates.clock(tx)
+        table = validate.frame(candidates.rows(tx, run_id, retailer), dataset.columns)
+        before = candidates.accepted_windows(tx, run_id, retailer, limits.drift_over)
+        waived = frozenset(waiver.rule for waiver in candidates.waivers(tx, run_id, retailer))
+        since = _beside(tx, table, retailer, before[0].run_id) if before else None
+        base, both = _baseline(tx, table, run, retailer, limits, before, since)
+    judged = acceptance.settled(
+        [
+            acceptance.not_empty(len(table)),
+            acceptance.coverage(
+                planned=counts.planned, committed=counts.committed, gone=counts.gone, at_least=limits.coverage
+            ),
+            *validate.judge(
+                table,
+                schemas.load(dataset),
+                limits,
+                collected_from=partition.planned_at.timestamp(),
+                now=now,
+            ),
+            *([] if since is None else [drift.moved(since, limits.drift_moved, base.held)]),
+            *drift.values(both, base),
+        ],
+        dry_run=limits.dry_run,
+        waived=waived,
+    )
+    passed, checks = acceptance.accepted(judged), [check.record() for check in judged]
+    reason = f"its canary of {counts.planned} pages failed: {'; '.join(acceptance.reasons(checks))}"
+    with postgres.transaction(pool) as tx:
+        runs.lock_partition(tx, run_id, retailer)
+        candidates.decide_canary(tx, run_id, retailer, passed=passed, checks=checks, reason=reason)
+    return passed
+
+
+def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime | None = None) -> Verdict:
+    """The dataset candidate is accepted or rejected once the policy says that its time has come; `now`: this moment.
 
     The same members in the same state are not judged twice, and those of the version that stands are that version.
     """
     with postgres.transaction(pool) as tx:
-        if publication.lock(tx, run_id) is None:
+        run = publication.lock(tx, run_id)
+        if run is None:
             return Verdict(run_id, "collecting", [], "it was never planned")
-        members = candidates.members(tx, run_id)
-        waited_for = [m for m in members if m.state not in ("accepted", "rejected")]
-        if waited_for:
-            waiting = ", ".join(f"{m.retailer} is {m.state or 'not planned'}" for m in waited_for)
-            return Verdict(run_id, "collecting", [], waiting)
-        named = [member.named for member in members]
-        version = candidates.standing(tx, run_id)
-        if version and version.verdict and version.members == named:
-            return Verdict(run_id, version.state, version.verdict["checks"], sequence=version.sequence)
+        proposal = proposed(tx, dataset, run, now or datetime.now(UTC))
+        if not proposal.members:
+            return Verdict(run_id, "collecting", [], proposal.waiting_for)
+        members = proposal.members
+        standing = candidates.standing(tx, run_id)
+        if standing and standing.verdict and is_published(dataset, members, standing):
+            return Verdict(run_id, standing.state, standing.verdict["checks"], sequence=standing.sequence)
+        waivers = candidates.waivers(tx, run_id, None)
         newest = candidates.dataset_candidate(tx, run_id)
-        if newest and newest.verdict and acceptance.still_holds(named, newest.members, newest.verdict):
+        if (
+            newest
+            and newest.verdict
+            and versions.still_holds(members, newest.members, newest.verdict)
+            and newest.verdict.get("waivers", []) == [waiver.record() for waiver in waivers]
+        ):
             return Verdict(run_id, newest.state, newest.verdict["checks"], sequence=newest.sequence)
-        content_hash = hashlib.sha256("\n".join(str(m.content_hash) for m in members).encode()).hexdigest()
-        checks = [
-            acceptance.members_accepted({m.retailer: m.state for m in members}),
-            acceptance.not_empty(sum(int(member["rows"]) for member in named)),
-            acceptance.unique_entities(candidates.duplicate_entities(tx, run_id)),
-        ]
+        content_hash = hashlib.sha256("\n".join(str(member["content_hash"]) for member in members).encode()).hexdigest()
+        taken = versions.accepted_members(members)
+        limits = dataset.accept.limits
+        before = [row.rows for row in candidates.versions_before(tx, run_id, limits.drift_over)]
+        rows = versions.row_count(members)
+        then = (standing.verdict or {}).get("columns") if standing else None
+        _, misfits = versions.schema_changes(then, dataset.schema_columns)
+        checks = acceptance.settled(
+            [
+                acceptance.members_accepted(
+                    {member["retailer"]: member["state"] for member in members},
+                    all_of_them=dataset.publish.when == "complete",
+                ),
+                acceptance.not_empty(rows),
+                acceptance.unique_entities(candidates.duplicate_entities(tx, run_id, taken)),
+                acceptance.dataset_rows(rows, before, limits.drift_rows, limits.warm_up),
+                acceptance.schema_versions(misfits, standing.dataset_version if standing else None),
+            ],
+            dry_run=limits.dry_run,
+            waived=frozenset(waiver.rule for waiver in waivers),
+        )
         records = [check.record() for check in checks]
         accepted = acceptance.accepted(checks)
-        sequence = candidates.open_dataset_candidate(tx, run_id, named, content_hash)
+        sequence = candidates.open_dataset_candidate(tx, run_id, members, content_hash)
         candidates.decide_dataset(
             tx,
             run_id,
             sequence=sequence,
             accepted=accepted,
             content_hash=content_hash,
-            verdict={"accepted": accepted, "checks": records},
+            verdict={
+                "accepted": accepted,
+                "checks": records,
+                "columns": dataset.schema_columns,
+                "waivers": [waiver.record() for waiver in waivers],
+                "member_waivers": {
+                    m.retailer: m.verdict["waivers"]
+                    for m in candidates.members(tx, run_id)
+                    if m.retailer in taken and m.verdict and m.verdict.get("waivers")
+                },
+            },
         )
         return Verdict(run_id, "accepted" if accepted else "rejected", records, sequence=sequence)
+
+
+def proposed(tx: Transaction, dataset: Dataset, run: Run, now: datetime) -> Proposal:
+    """What a version of this window would be made of now, under the declared policy."""
+    return versions.propose(
+        dataset.publish.when,
+        candidates.members(tx, run.run_id),
+        candidates.published_content(tx, run.run_id),
+        due=versions.late(dataset.promised_at(run.window_start), now),
+    )
+
+
+def is_published(dataset: Dataset, members: Sequence[dict[str, Any]], standing: DatasetCandidate | None) -> bool:
+    """Whether a version of these members would hold what stands; `complete` wants all of them accepted besides."""
+    wanted = dataset.publish.when != "complete" or len(versions.accepted_members(members)) == len(members)
+    return standing is not None and wanted and versions.same_content(members, standing.members)

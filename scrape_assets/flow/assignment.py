@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from uuid import UUID
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
@@ -21,13 +22,14 @@ class Assignment:
     retailer: Retailer
     frozen: Frozen
     origins: tuple[str, ...]
+    recovery_batch_id: UUID | None = None
 
     @cached_property
     def setup(self) -> Setup:
         """What an extraction process needs to know of this partition, once."""
         rule = declaration.extract_rule(self.dataset, self.retailer)
         return Setup(
-            key=f"{self.run.run_id}/{self.retailer.name}",
+            key=f"{self.run.run_id}/{self.retailer.name}/{self.frozen.manifest_hash}",
             rule_json=rule.model_dump_json(),
             pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
             page_object=rule.page.page_object,

@@ -22,11 +22,12 @@ from typing import Any
 from scrape_assets import failpoints
 from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow import stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
-from scrape_assets.rules.page import Response
+from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import Outcome, TaskState
 from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
@@ -60,6 +61,14 @@ class Tally:
     rows: int = 0
     seconds: float = 0.0
 
+    def add(self, other: Tally) -> None:
+        """What another worker, or this one before, did as well."""
+        self.outcomes += other.outcomes
+        self.failures += other.failures
+        self.fenced += other.fenced
+        self.rows += other.rows
+        self.seconds += other.seconds
+
 
 class Worker:
     """Works partitions until nothing of them is open, or until it is told to stop."""
@@ -79,6 +88,7 @@ class Worker:
         self._extractors = extractors
         self._worker_id = worker_id
         self._on_progress = on_progress
+        self._artifacts = artifacts
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
         self._leases = Leases(pool, worker_id)
         self._asking = asyncio.Semaphore(ASKING)
@@ -126,42 +136,58 @@ class Worker:
         return self.tally
 
     async def _drive(self, assignment: Assignment) -> None:
-        """Claims for one partition whenever it has room, until nothing of it is open."""
-        fetch = assignment.retailer.fetch
+        """Claims for one partition whenever it has room, until nothing of it can be claimed any more."""
         fetching: set[Lease] = set()
         room = asyncio.Event()
+        has_stored = assignment.recovery_batch_id is not None
         while not self.stopped:
             room.clear()
             free = self._free(assignment, len(fetching))
             # A quarter of the slots at once: a round trip for each page would cost more than it gains.
-            if free < max(1, fetch.concurrency // 4):
+            if free < max(1, assignment.retailer.fetch.concurrency // 4):
                 # Looked at again even so: the room may be made by another partition of this worker.
                 # Not wait_for: on Python 3.11 a page that makes room just now would swallow a cancellation.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REAP_SECONDS):
                         await room.wait()
                 continue
-            latest_start: float | None = None
-            for origin in assignment.origins:
-                if free <= 0 or origin in self._leases.paused:
-                    continue
-                asked = now()
-                claims = await self._patiently(self._claim, assignment, origin, free)
-                free -= len(claims)
-                for claim in claims:
-                    self._begin(assignment, claim, origin, asked, fetching, room)
-                    latest_start = max(latest_start or 0.0, claim.start_in_seconds)
+            if has_stored and await self._take_stored(assignment, free, fetching, room):
+                continue
+            latest_start = await self._take(assignment, free, fetching, room)
             if latest_start is not None:
                 wait = latest_start - CLAIM_AHEAD_SECONDS / 2
             else:
                 waiting = await self._patiently(self._waiting, assignment)
-                if not waiting.open or (waiting.paused and not self._held(assignment)):
+                has_stored = waiting.stored
+                if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
                     return
                 wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
                 if len(self._leases):
                     wait = max(wait, 0.05)
             if wait > 0:
                 await self._rest(assignment, room, wait)
+
+    async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> float | None:
+        """Tasks that may start soon are mine; in how many seconds the last of them starts, None without any."""
+        latest_start: float | None = None
+        for origin in assignment.origins:
+            if free <= 0 or origin in self._leases.paused:
+                continue
+            asked = now()
+            claims = await self._patiently(self._claim, assignment, origin, free)
+            free -= len(claims)
+            for claim in claims:
+                self._begin(assignment, claim, origin, asked, fetching, room)
+                latest_start = max(latest_start or 0.0, claim.start_in_seconds)
+        return latest_start
+
+    async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:
+        """Tasks whose page is stored are mine, if there are any."""
+        asked = now()
+        claims = await self._patiently(self._claim_stored, assignment, free)
+        for claim in claims:
+            self._begin(assignment, claim, "", asked, fetching, room)
+        return bool(claims)
 
     async def _rest(self, assignment: Assignment, room: asyncio.Event, seconds: float) -> None:
         """Until then; or until the last page that I hold is let go, for it may be done; holding none, until stopped."""
@@ -230,19 +256,27 @@ class Worker:
             if not await self._leases.still_mine(claim.lease):
                 self._release(assignment, claim, origin, "its lease was lost before its turn")
                 return
-            answer = await self._source.fetch(
-                # The text that was planned and keyed: another parser might read another host in the original.
-                claim.canonical_url,
-                site=assignment.retailer.site,
-                headers=declaration.request_headers(assignment.dataset, assignment.retailer),
-                timeout_seconds=fetch.timeout_seconds,
-                max_body_bytes=fetch.max_body_bytes,
-                allow_private=fetch.allow_private,
-            )
+            answer: Response | FetchFailure
+            if claim.from_artifact is not None:
+                page = await asyncio.to_thread(stored.read, self._artifacts, claim)
+                if page is None:
+                    self._put(assignment, stored.unreadable(assignment, claim))
+                    return
+                answer, observed_at = page
+            else:
+                answer = await self._source.fetch(
+                    # The text that was planned and keyed: another parser might read another host in the original.
+                    claim.canonical_url,
+                    site=assignment.retailer.site,
+                    headers=declaration.request_headers(assignment.dataset, assignment.retailer),
+                    timeout_seconds=fetch.timeout_seconds,
+                    max_body_bytes=fetch.max_body_bytes,
+                    allow_private=fetch.allow_private,
+                )
+                observed_at = claim.leased_at + timedelta(seconds=now() - received)
             failpoints.reach("K4")
             fetching.discard(claim.lease)
             room.set()
-            observed_at = claim.leased_at + timedelta(seconds=now() - received)
             judged = None
             if isinstance(answer, Response):
                 self._leases.received(claim.lease, len(answer.body))
@@ -254,6 +288,8 @@ class Worker:
                     canonical_url=claim.canonical_url,
                 )
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
+            if claim.from_artifact is not None:
+                stored.keep(result, claim)
             if result.pause_origin_seconds:
                 self._leases.paused.add(origin)
             self._put(assignment, result)
@@ -314,9 +350,31 @@ class Worker:
             failpoints.reach("K1")
         return claims
 
+    def _claim_stored(self, assignment: Assignment, wanted: int) -> list[Claim]:
+        with postgres.transaction(self._pool) as tx:
+            claims = lease.claim_stored(
+                tx,
+                run_id=assignment.run.run_id,
+                retailer=assignment.retailer.name,
+                manifest_hash=assignment.frozen.manifest_hash,
+                worker_id=self._worker_id,
+                wanted=wanted,
+                lease_seconds=assignment.dataset.lease.lease_seconds,
+                deadline_seconds=assignment.dataset.lease.deadline_seconds,
+            )
+        if claims:
+            failpoints.reach("K1")
+        return claims
+
     def _waiting(self, assignment: Assignment) -> lease.Waiting:
         with postgres.transaction(self._pool) as tx:
-            return lease.waiting(tx, assignment.run.run_id, assignment.retailer.name, assignment.origins)
+            return lease.waiting(
+                tx,
+                assignment.run.run_id,
+                assignment.retailer.name,
+                assignment.frozen.manifest_hash,
+                assignment.origins,
+            )
 
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of a store act; a store that does not answer is asked again for as long as results are held."""

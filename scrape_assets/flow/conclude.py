@@ -43,7 +43,7 @@ def conclude(
         result.collisions = judged.collisions
         if judged.failure_class is None:
             result.rows, result.row_count = judged.rows, judged.row_count
-            result.again = claim.generation > 1
+            result.again = claim.generation > 1 or claim.recovery_batch_id is not None
             return result
     if isinstance(answer, FetchFailure):
         failure, result.reason, wait = answer.failure_class, answer.reason, None

@@ -2,55 +2,87 @@
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import orjson
 
-from scrape_assets.datasets.declaration import Dataset
+from scrape_assets import failpoints
+from scrape_assets.datasets.declaration import Dataset, Destination, user_agent
+from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import retry
 from scrape_assets.rules.retry import RetryPolicy
-from scrape_assets.sinks import files
-from scrape_assets.store import outbox, postgres
+from scrape_assets.sinks import files, http
+from scrape_assets.sinks import postgres as table
+from scrape_assets.sinks.outcome import (
+    LATE,
+    PAYLOAD,
+    PAYLOAD_HASH,
+    ROW_VERSION,
+    Applied,
+    Found,
+    NotApplied,
+    Record,
+    Refused,
+    Sent,
+    Shipment,
+    Uncertain,
+)
+from scrape_assets.store import outbox, postgres, publication
 from scrape_assets.store.outbox import Sending
-from scrape_assets.store.postgres import Pool, Transaction
+from scrape_assets.store.postgres import Pool
+from scrape_assets.store.publication import Part, VersionRow
 
 SEND_SECONDS = 600.0
 """How long one send may take before its event counts as uncertain and the destination is asked."""
 
 RETRY = RetryPolicy(base_seconds=30, cap_seconds=3600)
-"""Between tries of an event that was surely not applied."""
+"""Between tries of an event that was surely not applied, and between questions about one that is uncertain."""
 
 REST_SECONDS = 60.0
 """The shortest rest of an event that failed, so that one call of `deliver` tries it once."""
 
-FIRST_COLUMNS = ("dataset", "window", "dataset_version", "retailer", "context", "entity_key", "observed_at")
+GIVE_UP_SECONDS = 72 * 3600.0
+"""An event that could not be delivered for so long waits for a person (protocol, Delivery)."""
+
+ASKED_AGAIN = 200
+"""So many of the newest delivered events are asked for by `reconcile`."""
+
+FIRST_COLUMNS = ("dataset", "window", "dataset_version", "retailer", "context", "entity_key", "observed_at", "known_at")
+LAST_COLUMNS = ("extractor_version", "change", "unverified")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One event's fate at one destination in this call."""
+    """One event's fate at one destination in this call; without a version, the event says that there is none."""
 
     destination: str
     state: str
     run_id: str
-    dataset_version: int
+    dataset_version: int | None
     detail: str
+    event_id: str = ""
 
 
-def deliver(pool: Pool, dataset: Dataset, *, jitter: float) -> list[Delivered]:
-    """Every due event of the declared destinations was sent or is due again; uncertain ones were asked for."""
-    names = sorted(dataset.publish.to)
-    done = _settle(pool, dataset, names)
+def deliver(pool: Pool, dataset: Dataset, *, jitter: float, rest_seconds: float = REST_SECONDS) -> list[Delivered]:
+    """Every due event of the declared destinations was sent or is due again; uncertain ones were asked for.
+
+    A destination that fails, or is not configured on this machine, fails alone.
+    """
+    done = _settle(pool, dataset, jitter, rest_seconds)
     while True:
         with postgres.transaction(pool) as tx:
-            sending = outbox.claim(tx, dataset.dataset, names, SEND_SECONDS)
+            sending = outbox.claim(tx, dataset.dataset, dict.fromkeys(sorted(dataset.publish.to), SEND_SECONDS))
         if sending is None:
             return done
-        done.append(_send(pool, dataset, sending, jitter))
+        failpoints.reach("K17")
+        answer = _send(pool, dataset, sending)
+        failpoints.reach("K19")
+        done.append(_note(pool, sending, answer, jitter, rest_seconds))
 
 
 def count_due(pool: Pool, dataset: Dataset) -> int:
@@ -59,62 +91,189 @@ def count_due(pool: Pool, dataset: Dataset) -> int:
         return outbox.count_due(tx, dataset.dataset, sorted(dataset.publish.to))
 
 
-def _settle(pool: Pool, dataset: Dataset, names: list[str]) -> list[Delivered]:
-    """What a stopped sender left behind is asked for at the destination, then delivered (returned) or unsent."""
-    found: list[Delivered] = []
+def reconcile(pool: Pool, dataset: Dataset) -> list[Delivered]:
+    """Destinations are asked for what they said they have; what they do not have after all is due again."""
     with postgres.transaction(pool) as tx:
-        outbox.expire(tx)
-        open_events = outbox.uncertain(tx, dataset.dataset, names)
-    for event in open_events:
-        target = dataset.publish.to[event.destination].files
-        receipt = files.find(target.path, event.payload, event.idempotency_key)
-        with postgres.transaction(pool) as tx:
-            outbox.settle(tx, event, receipt)
-        if receipt is not None:
-            version = int(event.payload["dataset_version"])
-            found.append(Delivered(event.destination, "delivered", event.run_id, version, receipt["manifest"]))
+        claimed = outbox.confirmed(tx, dataset.dataset, sorted(dataset.publish.to), ASKED_AGAIN)
+    found = []
+    for sending in claimed:
+        answer = _find(pool, dataset, sending)
+        if isinstance(answer, NotApplied):
+            with postgres.transaction(pool) as tx:
+                outbox.send_again(tx, dataset.dataset, sending.event_id, sending.destination)
+            found.append(_told(sending, "unsent", f"it said that it had it, and does not: {answer.error}"))
+        elif isinstance(answer, Applied):
+            found.append(_told(sending, "delivered", "it is there"))
+        else:
+            found.append(_told(sending, "delivered", f"nobody can tell: {answer.error}"))
     return found
 
 
-def _send(pool: Pool, dataset: Dataset, sending: Sending, jitter: float) -> Delivered:
-    target = dataset.publish.to[sending.destination].files
-    version = int(sending.payload["dataset_version"])
-    began = time.monotonic()
-    try:
-        with postgres.transaction(pool) as tx:
-            receipt = files.send(
-                target.path,
-                target.format,
-                sending.payload,
-                sending.idempotency_key,
-                (*FIRST_COLUMNS, *dataset.columns, "extractor_version"),
-                _records(tx, sending),
-            )
-    except (OSError, ValueError, TypeError) as error:
-        # The destination's fault, or that of a value it cannot hold: it is told, and the others are sent all the same.
-        rest = max(REST_SECONDS, time.monotonic() - began, retry.backoff(sending.tries, RETRY, jitter))
-        with postgres.transaction(pool) as tx:
-            outbox.not_applied(tx, sending, str(error), rest)
-        return Delivered(sending.destination, "unsent", sending.run_id, version, str(error))
+def send_again(pool: Pool, dataset: Dataset, event_id: UUID, destination: str | None) -> list[str]:
+    """The event is due once more at that destination, or at all that had it or had failed; returns their names."""
+    if destination is not None and destination not in dataset.publish.to:
+        known = ", ".join(sorted(dataset.publish.to)) or "none"
+        raise DeclarationError(f"dataset {dataset.dataset} has no destination {destination}; it has {known}")
     with postgres.transaction(pool) as tx:
-        mine = outbox.delivered(tx, sending, receipt)
-    detail = receipt["manifest"] if mine else "another sender took over and will mark it"
-    return Delivered(sending.destination, "delivered" if mine else "sending", sending.run_id, version, detail)
+        return outbox.send_again(tx, dataset.dataset, event_id, destination)
 
 
-def _records(tx: Transaction, sending: Sending) -> Iterator[dict[str, Any]]:
-    event = sending.payload
-    for retailer, context, entity, observed_at, extractor, payload in outbox.version_rows(
-        tx, sending.run_id, int(event["dataset_version"])
-    ):
-        yield {
-            **orjson.loads(payload),
-            "dataset": event["dataset"],
-            "window": event["window"],
-            "dataset_version": str(event["dataset_version"]),
-            "retailer": retailer,
-            "context": context,
-            "entity_key": entity,
-            "observed_at": datetime.fromtimestamp(observed_at, UTC),
-            "extractor_version": extractor,
-        }
+def _settle(pool: Pool, dataset: Dataset, jitter: float, rest_seconds: float) -> list[Delivered]:
+    """What nobody knows of is asked for at its destination: delivered (returned), unsent, or asked again later."""
+    with postgres.transaction(pool) as tx:
+        outbox.expire(tx)
+        open_events = outbox.to_be_asked(tx, dataset.dataset, sorted(dataset.publish.to))
+    settled: list[Delivered] = []
+    for sending in open_events:
+        answer = _find(pool, dataset, sending)
+        rest = max(rest_seconds, retry.backoff(sending.tries, RETRY, jitter))
+        with postgres.transaction(pool) as tx:
+            if isinstance(answer, Applied):
+                outbox.settle(tx, sending, answer.receipt)
+                settled.append(_told(sending, "delivered", _shown(answer.receipt)))
+            elif isinstance(answer, NotApplied):
+                outbox.settle(tx, sending, None)
+            elif isinstance(answer, Refused) or sending.age_seconds > GIVE_UP_SECONDS:
+                outbox.failed(tx, sending, answer.error)
+                settled.append(_told(sending, "failed", answer.error))
+            else:
+                outbox.ask_again(tx, sending, answer.error, rest)
+                settled.append(_told(sending, "uncertain", answer.error))
+    return settled
+
+
+def _note(pool: Pool, sending: Sending, answer: Sent, jitter: float, rest_seconds: float) -> Delivered:
+    """The answer is durable, if this sender is still the one whose word counts."""
+    rest = max(rest_seconds, retry.backoff(sending.tries, RETRY, jitter))
+    with postgres.transaction(pool) as tx:
+        match answer:
+            case Applied(receipt):
+                mine, state, detail = outbox.delivered(tx, sending, receipt), "delivered", _shown(receipt)
+            case NotApplied(error, wait) if sending.age_seconds <= GIVE_UP_SECONDS:
+                mine, state, detail = outbox.not_applied(tx, sending, error, max(rest, wait or 0.0)), "unsent", error
+            case Uncertain(error):
+                mine, state, detail = outbox.uncertain(tx, sending, error, rest_seconds), "uncertain", error
+            case NotApplied(error):
+                said = f"{error}; given up after {GIVE_UP_SECONDS / 3600:.0f} h"
+                mine, state, detail = outbox.failed(tx, sending, said), "failed", said
+            case Refused(error):
+                mine, state, detail = outbox.failed(tx, sending, error), "failed", error
+    return _told(sending, state, detail) if mine else _told(sending, "sending", "another sender took over")
+
+
+def _told(sending: Sending, state: str, detail: str) -> Delivered:
+    return Delivered(sending.destination, state, sending.run_id, sending.dataset_version, detail, str(sending.event_id))
+
+
+def _shown(receipt: dict[str, Any]) -> str:
+    return str(receipt.get("manifest") or ", ".join(f"{name} {value}" for name, value in receipt.items()))
+
+
+def _send(pool: Pool, dataset: Dataset, sending: Sending) -> Sent:
+    target = dataset.publish.to[sending.destination]
+    shipment = _shipment(pool, dataset, target, sending)
+    try:
+        if target.files is not None:
+            return files.send(target.files.path, target.files.format, shipment)
+        if target.http is not None:
+            to = target.http
+            return http.send(
+                to.url,
+                _secret(to.secret),
+                shipment,
+                timeout_seconds=to.timeout_seconds,
+                user_agent=user_agent(dataset.contact),
+            )
+        assert target.postgres is not None
+        return table.send(_secret(target.postgres.url) or "", target.postgres.table, shipment)
+    except DeclarationError as error:
+        return NotApplied(str(error))
+
+
+def _find(pool: Pool, dataset: Dataset, sending: Sending) -> Found:
+    target = dataset.publish.to[sending.destination]
+    shipment = _shipment(pool, dataset, target, sending)
+    try:
+        if target.files is not None:
+            return files.find(target.files.path, shipment)
+        if target.http is not None:
+            to = target.http
+            if to.find == "none":
+                return NotApplied("it cannot be asked, and is declared to bear getting an event twice")
+            return http.find(
+                to.url,
+                to.find,
+                _secret(to.secret),
+                shipment,
+                timeout_seconds=to.timeout_seconds,
+                user_agent=user_agent(dataset.contact),
+            )
+        assert target.postgres is not None
+        return table.find(_secret(target.postgres.url) or "", target.postgres.table, shipment)
+    except DeclarationError as error:
+        return Uncertain(str(error))
+
+
+def _secret(name: str | None) -> str | None:
+    """What the environment holds under that name; it is nowhere else, and nobody writes it down."""
+    if name is None:
+        return None
+    if not (value := os.environ.get(name)):
+        raise DeclarationError(f"{name} is not set in the environment of this process; the declaration names it")
+    return value
+
+
+def _shipment(pool: Pool, dataset: Dataset, target: Destination, sending: Sending) -> Shipment:
+    kind = target.files or target.http or target.postgres
+    assert kind is not None
+    part: Part | None = None
+    if sending.event_type != LATE and kind.payload != "notice":
+        part = kind.payload
+    return Shipment(
+        event_id=str(sending.event_id),
+        event_type=sending.event_type,
+        created_at=sending.created_at.isoformat(),
+        idempotency_key=sending.idempotency_key,
+        event=sending.payload,
+        payload=kind.payload,
+        columns=columns(dataset),
+        rows=lambda: records(pool, sending.payload, part),
+        withdrawn=lambda: records(pool, sending.payload, part and "withdrawn"),
+    )
+
+
+def columns(dataset: Dataset) -> tuple[str, ...]:
+    """What a delivered or exported row has, in this order."""
+    return (*FIRST_COLUMNS, *dataset.columns, *LAST_COLUMNS)
+
+
+def records(pool: Pool, event: dict[str, Any], part: Part | None) -> Iterator[Record]:
+    """A version's rows as destinations take them, streamed; none without a part."""
+    if part is None:
+        return
+    version = int(event["dataset_version"])
+    with postgres.transaction(pool) as tx:
+        for row in publication.rows(tx, event["dataset"], event["window"], version, part):
+            yield record(row, event["dataset"], event["window"], version)
+
+
+def record(row: VersionRow, dataset: str, window: str, version: int) -> dict[str, Any]:
+    """One row of a version with everything that is known of it."""
+    payload = orjson.loads(row.payload)
+    return {
+        **payload,
+        PAYLOAD: payload,
+        PAYLOAD_HASH: row.payload_hash,
+        ROW_VERSION: row.dataset_version,
+        "dataset": dataset,
+        "window": window,
+        "dataset_version": str(version),
+        "retailer": row.retailer,
+        "context": row.context,
+        "entity_key": row.entity_key,
+        "observed_at": datetime.fromtimestamp(row.observed_at, UTC),
+        "known_at": datetime.fromtimestamp(row.known_at, UTC),
+        "extractor_version": row.extractor_version,
+        "change": row.change,
+        "unverified": row.unverified,
+    }

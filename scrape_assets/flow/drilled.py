@@ -105,7 +105,7 @@ def _work(job: Job) -> None:
         asyncio.run(run.collect_partitions(pool, machine, assignments, on_worker=on_worker, on_progress=on_progress))
         for name in sorted(dataset.retailers):
             accept.accept_retailer(pool, dataset, job.run_id, name)
-        accept.accept_dataset(pool, job.run_id)
+        accept.accept_dataset(pool, dataset, job.run_id)
         publish.publish(pool, dataset, job.run_id)
         deliver.deliver(pool, dataset, jitter=random.random())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
@@ -93,23 +93,29 @@ def plan(
     now: datetime,
     retailers: list[str] | None = None,
     frozen: bool = False,
+    repairable: bool = False,
 ) -> list[PlannedRetailer]:
     """The run exists, and each named retailer (default: all of its scope) is planned or says why not.
 
     One transaction per retailer: a kill leaves each planned whole or not at all. `frozen`: a retailer whose frozen
-    part changed since then goes on all the same, with what it was planned with.
+    part changed since then goes on all the same, with what it was planned with. `repairable`: one of which nothing is
+    open may have changed, since its observations are repaired with what is declared now.
     """
     run = describe_run(dataset, window, now)
     with postgres.transaction(pool) as tx:
         runs.open_run(tx, run, sorted(dataset.retailers))
         scope = runs.partitions(tx, run.run_id)
     wanted = sorted(scope) if retailers is None else retailers
-    return [_plan_retailer(pool, dataset, run, name, in_scope=name in scope, frozen=frozen) for name in wanted]
+    how = _How(frozen, repairable)
+    return [_plan_retailer(pool, dataset, run, name, in_scope=name in scope, how=how) for name in wanted]
 
 
-def _plan_retailer(
-    pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scope: bool, frozen: bool
-) -> PlannedRetailer:
+class _How(NamedTuple):
+    keep_frozen: bool
+    repairable: bool
+
+
+def _plan_retailer(pool: Pool, dataset: Dataset, run: Run, name: str, *, in_scope: bool, how: _How) -> PlannedRetailer:
     retailer = dataset.retailers.get(name)
     if not in_scope:
         return PlannedRetailer(
@@ -124,12 +130,12 @@ def _plan_retailer(
         )
     try:
         with postgres.transaction(pool) as tx:
-            return _plan_in(tx, dataset, run, retailer, keep_frozen=frozen)
+            return _plan_in(tx, dataset, run, retailer, how)
     except DeclarationError as error:
         return PlannedRetailer(name, problem=str(error))
 
 
-def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *, keep_frozen: bool) -> PlannedRetailer:
+def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, how: _How) -> PlannedRetailer:
     runs.lock_partition(tx, run.run_id, retailer.name)
     partition = runs.partitions(tx, run.run_id)[retailer.name]
     frozen = freeze(dataset, retailer)
@@ -137,7 +143,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
     if partition.planned_at is not None:
         changed_since = frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources
         changed = declaration.differences(partition.manifest or {}, frozen.manifest)
-        if keep_frozen and any(key.startswith("schema.") for key in changed):
+        if how.keep_frozen and any(key.startswith("schema.") for key in changed):
             return PlannedRetailer(
                 retailer.name,
                 partition.planned,
@@ -146,12 +152,16 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
                 problem=f"the schema changed since {run.run_id} was planned: {', '.join(changed)}. All retailers are "
                 "judged by one schema, so --frozen cannot go on with the old one; put it back to finish this run",
             )
-        if changed_since and not keep_frozen:
-            frozen_run = f"scrape-assets run {dataset.dataset} --window {run.collection_window} --frozen"
+        open_tasks = candidates.count_open(tx, run.run_id, retailer.name)
+        if changed_since and not how.keep_frozen and not (how.repairable and not open_tasks):
+            at = f"{dataset.dataset} --window {run.collection_window}"
+            repair = f"repair it with the new ones: scrape-assets recover {at} --retailer {retailer.name}. "
             way_out = (
-                f"Put the old values back to resume this run, or go on with what it was planned with: {frozen_run}. "
-                if candidates.count_open(tx, run.run_id, retailer.name)
+                "Put the old values back to resume this run, go on with what it was planned with: "
+                f"scrape-assets run {at} --frozen; or {repair}"
+                if open_tasks
                 else "Nothing of it is open: its pages were collected with the old values and are not asked for again. "
+                f"To {repair}"
             )
             return PlannedRetailer(
                 retailer.name,
@@ -198,7 +208,8 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
                 line.priority,
             )
 
-    planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts)
+    canary = dataset.accept_for(retailer.name).canary
+    planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts, canary)
     if not planned:
         raise DeclarationError(f"{no_pages(retailer, rejected, len(rejected))}; nothing of it was planned")
     runs.record_rejections(tx, run.run_id, retailer.name, rejected)
@@ -213,6 +224,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, *,
         origins=origins,
         planned=planned,
         rejected=len(rejected),
+        canary=canary,
     )
     runs.apply_live(
         tx,

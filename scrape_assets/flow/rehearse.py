@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from scrape_assets.store import outbox, postgres
+from scrape_assets.store import postgres, publication, runs
 from scrape_assets.store.postgres import Pool
 
 COMPARED = ("name", "price", "currency", "availability")
@@ -18,9 +18,11 @@ COMPARED = ("name", "price", "currency", "availability")
 def compare(pool: Pool, run_id: str, dataset_version: int, truth: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Offers of the shop that are not published, published ones that the shop does not have, doubles, wrong values."""
     with postgres.transaction(pool) as tx:
+        run = runs.find(tx, run_id)
+        assert run is not None
         rows = [
-            (retailer, orjson.loads(payload))
-            for retailer, _, _, _, _, payload in outbox.version_rows(tx, run_id, dataset_version)
+            (row.retailer, orjson.loads(row.payload))
+            for row in publication.rows(tx, run.dataset_id, run.collection_window, dataset_version, "full")
         ]
     published = Counter((retailer, payload["sku"]) for retailer, payload in rows)
     payloads = {(retailer, payload["sku"]): payload for retailer, payload in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +11,14 @@ from pathlib import Path
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ManifestChanged
-from scrape_assets.flow import collect
+from scrape_assets.flow import accept, collect
 from scrape_assets.flow import plan as planning
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.rules import keys
-from scrape_assets.store import postgres, runs
+from scrape_assets.store import lease, postgres, runs
 from scrape_assets.store.postgres import Pool
 
 
@@ -52,12 +53,13 @@ def assignments(
             continue
         now = planning.freeze(dataset, retailer)
         if now.manifest_hash == partition.manifest_hash and now.page_sources == partition.page_sources:
-            found.append(Assignment(run, dataset, retailer, now, tuple(partition.origins)))
+            meant, frozen_part = (dataset, retailer), now
         elif frozen:
-            then = planning.frozen_of(partition)
-            found.append(
-                Assignment(run, *declaration.thaw(dataset, retailer, then.manifest), then, tuple(partition.origins))
-            )
+            frozen_part = planning.frozen_of(partition)
+            meant = declaration.thaw(dataset, retailer, frozen_part.manifest)
+        else:
+            continue
+        found.append(Assignment(run, *meant, frozen_part, tuple(partition.origins), partition.recovery_batch_id))
     return found
 
 
@@ -69,7 +71,35 @@ async def collect_partitions(
     on_worker: Callable[[collect.Worker], None] = lambda _worker: None,
     on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> Tally:
-    """Nothing of these partitions is open; Interrupted when the worker was stopped before that."""
+    """Nothing of these partitions is open; Interrupted when the worker was stopped before that.
+
+    A partition with a canary is collected in two steps: the rest follows only when the canary was judged good.
+    """
+    total = Tally()
+    left = list(work)
+    while left:
+        total.add(await _collect(pool, machine, left, on_worker, on_progress))
+        left = [one for one in left if await asyncio.to_thread(_goes_on, pool, one)]
+    return total
+
+
+def _goes_on(pool: Pool, work: Assignment) -> bool:
+    """Whether there is more to collect: the partition's canary is over, and is judged good now or was meanwhile."""
+    run_id, name = work.run.run_id, work.retailer.name
+    with postgres.transaction(pool) as tx:
+        waiting = lease.waiting(tx, run_id, name, work.frozen.manifest_hash, work.origins)
+    if waiting.canary_over:
+        return accept.judge_canary(pool, work.dataset, run_id, name)
+    return waiting.open and not waiting.paused and not waiting.other_manifest
+
+
+async def _collect(
+    pool: Pool,
+    machine: Machine,
+    work: Sequence[Assignment],
+    on_worker: Callable[[collect.Worker], None],
+    on_progress: Callable[[Item], None],
+) -> Tally:
     async with collect.worker(
         pool,
         artifacts=machine.artifacts,
@@ -93,10 +123,17 @@ def plan_or_refuse(
     *,
     now: datetime,
     frozen: bool = False,
+    repairable: bool = False,
 ) -> tuple[list[PlannedRetailer], ManifestChanged | None]:
     """Every retailer's plan, and one error that names all that cannot go on; the others can."""
     planned = planning.plan(
-        pool, dataset, window, now=now, retailers=None if retailers is None else list(retailers), frozen=frozen
+        pool,
+        dataset,
+        window,
+        now=now,
+        retailers=None if retailers is None else list(retailers),
+        frozen=frozen,
+        repairable=repairable,
     )
     problems = [f"{p.retailer}: {p.problem}" for p in planned if p.problem]
     return planned, ManifestChanged("\n".join(problems)) if problems else None

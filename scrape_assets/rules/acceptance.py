@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Severity = Literal["error", "warn"]
+Held = Literal["", "warm_up", "dry_run", "waived"]
+"""Why a failed rule does not stop the candidate: the retailer is new, the gate rehearses, somebody answers for it."""
 
 SAMPLES = 3
 """Rows shown per failed rule; the rest is counted."""
 
+GONE_FACTOR, GONE_FLOOR = 3.0, 0.05
+"""A share of gone pages is far above the band at three times its median, and never below one page in twenty."""
+
+ALWAYS_GATE = frozenset({"not_empty"})
+"""Rules that a dry run leaves alone: nothing at all is no dataset."""
+
+NEVER_WAIVED = frozenset({"members_accepted", "schema_versions", "unique_entities"})
+"""Rules that keep the versions of one window together; nobody can answer for breaking them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The acceptance rule of one retailer with nothing left to default; shares are 0 to 1, times seconds."""
+
+    coverage: float
+    required: tuple[str, ...]
+    fill: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    unique: tuple[str, ...] = ()
+    drift_rows: float = 0.05
+    drift_moved: float = 0.3
+    drift_over: int = 7
+    warm_up: int = 3
+    gone: float | None = None
+    page_states: Mapping[str, float] = field(default_factory=dict)
+    source_age_seconds: float | None = None
+    canary: int = 0
+    dry_run: bool = False
+    keep_unverified: bool = True
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule's judgement. `samples` are rows that break it: url, entity_key, field and value."""
+    """One rule's judgement. `samples` are rows that break it: url, entity_key, field, value, artifact.
+
+    `pages` are the addresses of all pages whose rows break it, for a repair of just those.
+    """
 
     rule: str
     passed: bool
@@ -22,41 +57,70 @@ class Check:
     got: str
     severity: Severity = "error"
     samples: list[dict[str, Any]] = field(default_factory=list)
+    held: Held = ""
+    pages: frozenset[str] = frozenset()
 
     def record(self) -> dict[str, Any]:
-        """The check as plain JSON."""
-        return asdict(self)
+        """The check as plain JSON; the pages are found again by judging again."""
+        return {name: value for name, value in asdict(self).items() if name != "pages"}
 
 
 def accepted(checks: Sequence[Check]) -> bool:
-    """No rule of severity error failed."""
-    return all(check.passed or check.severity == "warn" for check in checks)
+    """No rule of severity error failed that nothing holds back."""
+    return all(check.passed or check.severity == "warn" or check.held for check in checks)
 
 
-def still_holds(
-    named: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]], verdict: dict[str, Any] | None
-) -> bool:
-    """Whether a verdict over the `judged` members is one over the members as they are `named` now."""
-    return verdict is not None and judged == named and "member_moved" not in verdict
+def settled(checks: Sequence[Check], *, dry_run: bool, waived: frozenset[str]) -> list[Check]:
+    """The checks as they count: failed ones that somebody answers for, or that a dry run only reports, are held."""
+
+    def held(check: Check) -> Held:
+        if check.passed or check.severity == "warn" or check.held:
+            return check.held
+        if check.rule in waived and check.rule not in NEVER_WAIVED:
+            return "waived"
+        return "dry_run" if dry_run and check.rule not in ALWAYS_GATE else ""
+
+    return [replace(check, held=held(check)) for check in checks]
 
 
-def waits_for_release(
-    named: Sequence[dict[str, Any]], *, published: Sequence[dict[str, Any]] | None, rejected: bool
-) -> bool:
-    """Whether accepted members, as `named`, lack a version of exactly them and were not rejected together."""
-    return not rejected and published != named
+def coverage(*, planned: int, committed: int, gone: int, at_least: float, undiscovered: int | None = None) -> Check:
+    """Committed over planned less gone: logical tasks, never attempts. Nothing planned or obtainable is no coverage.
 
-
-def coverage(*, planned: int, committed: int, gone: int, at_least: float) -> Check:
-    """Committed over planned less gone: logical tasks, never attempts. Nothing planned or obtainable is no coverage."""
+    What is missing because it failed, because it is gone, and because nobody planned it any more are three numbers.
+    """
     obtainable = planned - gone
     share = committed / obtainable if obtainable > 0 else 0.0
+    never = "" if undiscovered is None else f", {undiscovered} of the last window not discovered"
     return Check(
         "coverage",
         share >= at_least,
         f"at least {at_least:.2%} of the obtainable tasks committed",
-        f"{share:.2%}: {committed} of {obtainable} ({planned} planned, {gone} gone)",
+        f"{share:.2%}: {committed} of {obtainable} ({planned} planned, {gone} gone, "
+        f"{obtainable - committed} failed{never})",
     )
+
+
+def gone(*, planned: int, gone: int, limit: float | None, before: Sequence[float]) -> Check:
+    """Pages that the source says are no more: beyond the declared share, or far above what it was, something broke."""
+    share = gone / planned if planned else 0.0
+    allowed = limit
+    said = "the declared share"
+    if allowed is None and before:
+        middle = sorted(before)[len(before) // 2]
+        allowed, said = max(GONE_FLOOR, GONE_FACTOR * middle), f"{middle:.2%} in the last accepted windows"
+    if allowed is None:
+        return Check("gone", True, "no share declared, and no accepted window to compare with", f"{share:.2%}")
+    return Check("gone", share <= allowed, f"at most {allowed:.2%} gone ({said})", f"{share:.2%}: {gone} of {planned}")
+
+
+def page_states(states: Mapping[str, int], limits: Mapping[str, float]) -> Check:
+    """What the pages turned out to be, against the declared shares."""
+    total = sum(states.values())
+    shares = {state: count / total for state, count in states.items()}
+    over = {name: shares[name] for name, limit in limits.items() if shares.get(name, 0.0) > limit}
+    seen = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if name != "expected")
+    declared = ", ".join(f"{name} at most {limit:.1%}" for name, limit in sorted(limits.items()))
+    return Check("page_states", not over, declared or "no share declared", seen or "only expected pages")
 
 
 def not_empty(rows: int) -> Check:
@@ -76,27 +140,75 @@ def unique_entities(doubled: int) -> Check:
     return Check("unique_entities", doubled == 0, "one row per entity and context", f"{doubled} entities with more")
 
 
-def members_accepted(states: dict[str, str | None]) -> Check:
-    """Policy `complete`: every retailer of the run's scope is accepted."""
+def members_accepted(states: Mapping[str, str | None], *, all_of_them: bool = True) -> Check:
+    """Every retailer of the run's scope is accepted; under other policies at least one, and the rest is labelled."""
     missing = sorted(name for name, state in states.items() if state != "accepted")
+    passed = not missing if all_of_them else len(missing) < len(states)
+    told = ", ".join(f"{name}: {states[name] or 'not planned'}" for name in missing)
     return Check(
         "members_accepted",
-        not missing,
-        f"all {len(states)} retailers accepted",
-        "all accepted" if not missing else ", ".join(f"{name}: {states[name] or 'not planned'}" for name in missing),
+        passed,
+        f"all {len(states)} retailers accepted" if all_of_them else "at least one retailer accepted",
+        told or "all accepted",
         samples=[{"retailer": name, "state": states[name] or "not planned"} for name in missing[:SAMPLES]],
     )
 
 
-def samples(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def schema_versions(misfits: Sequence[str], version: int | None) -> Check:
+    """A correction has the columns of what it corrects, and perhaps more."""
+    return Check(
+        "schema_versions",
+        not misfits,
+        "a schema that fits the version before",
+        f"since version {version}: {', '.join(misfits)}. Put the schema back to correct this window; the new one "
+        "begins with the next window"
+        if misfits
+        else "it fits",
+    )
+
+
+def dataset_rows(rows: int, before: Sequence[int], limit: float, warm_up: int) -> Check:
+    """As many rows as the last published windows had, within the limit."""
+    rule = "dataset_rows"
+    if not before:
+        return Check(rule, True, "no published window to compare with", f"{rows} rows")
+    middle = sorted(before)[len(before) // 2]
+    low, high = middle * (1 - limit), middle * (1 + limit)
+    return Check(
+        rule,
+        low <= rows <= high,
+        f"{low:.0f} to {high:.0f} rows, {limit:.0%} around the median of the last {len(before)} published windows",
+        f"{rows} rows",
+        held="warm_up" if len(before) < warm_up and not low <= rows <= high else "",
+    )
+
+
+def samples(checks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows that broke the failed checks of a stored verdict, each with its rule."""
-    return [{"rule": check["rule"], **sample} for check in _failed(checks) for sample in check["samples"]]
+    return [{"rule": check["rule"], **sample} for check in failing(checks) for sample in check["samples"]]
 
 
-def reasons(checks: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each failed check of a stored verdict."""
-    return [f"{check['rule']}: expected {check['expected']}, got {check['got']}" for check in _failed(checks)]
+def reasons(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each failed check of a stored verdict that stopped the candidate."""
+    return [f"{check['rule']}: expected {check['expected']}, got {check['got']}" for check in failing(checks)]
 
 
-def _failed(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [check for check in checks if not check["passed"] and check["severity"] == "error"]
+HELD_WORDS = {
+    "warm_up": "does not gate while the retailer is new",
+    "dry_run": "would have blocked (dry run)",
+    "waived": "waived",
+}
+
+
+def held_back(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each failed check that did not stop the candidate, and why it did not."""
+    return [
+        f"{check['rule']} {HELD_WORDS[check['held']]}: expected {check['expected']}, got {check['got']}"
+        for check in checks
+        if not check["passed"] and check.get("held")
+    ]
+
+
+def failing(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The checks of a stored verdict that stopped the candidate."""
+    return [check for check in checks if not check["passed"] and check["severity"] == "error" and not check.get("held")]

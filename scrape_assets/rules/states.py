@@ -23,8 +23,8 @@ class TaskState(StrEnum):
 
 TASK_TRANSITIONS: dict[TaskState | None, frozenset[TaskState]] = {
     None: frozenset({TaskState.PENDING}),
-    TaskState.PENDING: frozenset({TaskState.LEASED, TaskState.QUARANTINED}),
-    TaskState.RETRY_WAIT: frozenset({TaskState.LEASED, TaskState.QUARANTINED}),
+    TaskState.PENDING: frozenset({TaskState.LEASED, TaskState.QUARANTINED, TaskState.PENDING}),
+    TaskState.RETRY_WAIT: frozenset({TaskState.LEASED, TaskState.QUARANTINED, TaskState.PENDING}),
     TaskState.LEASED: frozenset(
         {
             TaskState.LEASED,
@@ -35,9 +35,10 @@ TASK_TRANSITIONS: dict[TaskState | None, frozenset[TaskState]] = {
             TaskState.GONE,
         }
     ),
-    TaskState.COMMITTED: frozenset(),
-    TaskState.QUARANTINED: frozenset(),
-    TaskState.GONE: frozenset(),
+    # Back to pending by a recovery batch alone.
+    TaskState.COMMITTED: frozenset({TaskState.PENDING}),
+    TaskState.QUARANTINED: frozenset({TaskState.PENDING}),
+    TaskState.GONE: frozenset({TaskState.PENDING}),
 }
 
 OPEN_TASK_STATES = (TaskState.PENDING, TaskState.RETRY_WAIT, TaskState.LEASED)
@@ -50,14 +51,16 @@ class CandidateState(StrEnum):
     CANDIDATE = "candidate"
     ACCEPTED = "accepted"
     REJECTED = "rejected"
+    REPLACED = "replaced"
 
 
 CANDIDATE_TRANSITIONS: dict[CandidateState | None, frozenset[CandidateState]] = {
     None: frozenset({CandidateState.COLLECTING}),
     CandidateState.COLLECTING: frozenset({CandidateState.CANDIDATE}),
-    CandidateState.CANDIDATE: frozenset({CandidateState.ACCEPTED, CandidateState.REJECTED}),
-    CandidateState.ACCEPTED: frozenset({CandidateState.CANDIDATE}),
-    CandidateState.REJECTED: frozenset({CandidateState.CANDIDATE}),
+    CandidateState.CANDIDATE: frozenset({CandidateState.ACCEPTED, CandidateState.REJECTED, CandidateState.REPLACED}),
+    CandidateState.ACCEPTED: frozenset({CandidateState.CANDIDATE, CandidateState.REPLACED}),
+    CandidateState.REJECTED: frozenset({CandidateState.CANDIDATE, CandidateState.REPLACED}),
+    CandidateState.REPLACED: frozenset(),
 }
 
 
@@ -68,6 +71,7 @@ class DatasetCandidateState(StrEnum):
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     PUBLISHED = "published"
+    SUPERSEDED = "superseded"
 
 
 DATASET_CANDIDATE_TRANSITIONS: dict[DatasetCandidateState | None, frozenset[DatasetCandidateState]] = {
@@ -75,7 +79,8 @@ DATASET_CANDIDATE_TRANSITIONS: dict[DatasetCandidateState | None, frozenset[Data
     DatasetCandidateState.CANDIDATE: frozenset({DatasetCandidateState.ACCEPTED, DatasetCandidateState.REJECTED}),
     DatasetCandidateState.ACCEPTED: frozenset({DatasetCandidateState.PUBLISHED, DatasetCandidateState.REJECTED}),
     DatasetCandidateState.REJECTED: frozenset(),
-    DatasetCandidateState.PUBLISHED: frozenset(),
+    DatasetCandidateState.PUBLISHED: frozenset({DatasetCandidateState.SUPERSEDED}),
+    DatasetCandidateState.SUPERSEDED: frozenset(),
 }
 
 
@@ -86,14 +91,19 @@ class DeliveryState(StrEnum):
     SENDING = "sending"
     DELIVERED = "delivered"
     UNCERTAIN = "uncertain"
+    FAILED = "failed"
 
 
 DELIVERY_TRANSITIONS: dict[DeliveryState | None, frozenset[DeliveryState]] = {
     None: frozenset({DeliveryState.UNSENT}),
     DeliveryState.UNSENT: frozenset({DeliveryState.SENDING}),
-    DeliveryState.SENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN}),
-    DeliveryState.UNCERTAIN: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT}),
-    DeliveryState.DELIVERED: frozenset(),
+    DeliveryState.SENDING: frozenset(
+        {DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN, DeliveryState.FAILED}
+    ),
+    DeliveryState.UNCERTAIN: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.FAILED}),
+    # Sent once more, because a person says so or because the destination does not have it after all.
+    DeliveryState.DELIVERED: frozenset({DeliveryState.UNSENT}),
+    DeliveryState.FAILED: frozenset({DeliveryState.UNSENT}),
 }
 
 
@@ -115,6 +125,7 @@ class Outcome(StrEnum):
 
     RUNNING = "running"
     COMMITTED = "committed"
+    REVERTED = "reverted"
     RETRY = "retry"
     QUARANTINED = "quarantined"
     GONE = "gone"

@@ -136,6 +136,20 @@ def exists(rule: WindowRule, key: str) -> bool:
     return True
 
 
+def promised_at(rule: WindowRule, start: datetime, by: str | float) -> datetime:
+    """When consumers count on a version of the window that begins at `start`.
+
+    That is the first local time "HH:MM" at or after the start, or so many seconds after it.
+    """
+    if not isinstance(by, str):
+        return start + timedelta(seconds=by)
+    local = _local(rule, start)
+    at = datetime.combine(local.date(), time.fromisoformat(by), tzinfo=local.tzinfo)
+    if at.astimezone(UTC) < start:
+        at = datetime.combine(local.date() + timedelta(days=1), time.fromisoformat(by), tzinfo=local.tzinfo)
+    return at.astimezone(UTC)
+
+
 def key_at(rule: WindowRule, instant: datetime) -> str:
     """The key of the window that the instant belongs to."""
     moment = instant.astimezone(UTC)

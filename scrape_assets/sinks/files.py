@@ -2,6 +2,7 @@
 
     <path>/<dataset>/<window>/v<version>/part-0000.parquet
     <path>/<dataset>/<window>/v<version>/manifest.json
+    <path>/<dataset>/<window>/late.json                     when the window has no version in time
 
 Every file is written whole under another name, synced and renamed. A reader that waits for the manifest never
 sees half a version, and the manifest names each file's SHA-256. Sending again writes the same content again.
@@ -22,8 +23,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 from urllib.parse import quote
 
+from scrape_assets import failpoints
+from scrape_assets.sinks.outcome import LATE, Applied, Found, NotApplied, Record, Sent, Shipment
+
 Format = Literal["parquet", "csv", "jsonl"]
-Record = Mapping[str, Any]
 
 BATCH_ROWS = 20_000
 """Rows held at a time: a Parquet row group, whatever the size of the version."""
@@ -32,25 +35,37 @@ LEFTOVER_SECONDS = 3600.0
 """After which a half-written file is nobody's any more."""
 
 MANIFEST = "manifest.json"
+LATE_FILE = "late.json"
+"""Beside the versions of a window: it was promised by then, and there was none."""
+
+TIMES = ("observed_at", "known_at")
 
 
 def folder_of(path: Path, event: Mapping[str, Any]) -> Path:
     """Where one version lies; what might not be a file name is percent-encoded, reversibly."""
-    return path / quote(event["dataset"], safe="") / quote(event["window"], safe="") / f"v{event['dataset_version']}"
+    return _window(path, event) / f"v{event['dataset_version']}"
 
 
-def send(
-    path: Path,
-    form: Format,
-    event: Mapping[str, Any],
-    idempotency_key: str,
-    columns: Sequence[str],
-    rows: Iterator[Record],
-) -> dict[str, Any]:
-    """The version lies in its folder, complete; returns the receipt: the manifest's path and what it says.
+def _window(path: Path, event: Mapping[str, Any]) -> Path:
+    return path / quote(event["dataset"], safe="") / quote(event["window"], safe="")
 
-    Raises OSError when the folder cannot be written; nothing half-written is visible then.
+
+def send(path: Path, form: Format, shipment: Shipment) -> Sent:
+    """The version lies in its folder, complete; or nothing half-written is visible.
+
+    The receipt is the manifest's path and what it says. That a window is late is said beside its versions.
     """
+    try:
+        if shipment.event_type == LATE:
+            return Applied(_say_late(path, shipment))
+        return Applied(_send(path, form, shipment))
+    except (OSError, ValueError, TypeError) as error:
+        # The folder's fault, or that of a value that the format cannot hold.
+        return NotApplied(str(error))
+
+
+def _send(path: Path, form: Format, shipment: Shipment) -> dict[str, Any]:
+    event = shipment.event
     folder = folder_of(path, event)
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"part-0000.{form}"
@@ -59,46 +74,70 @@ def send(
         with suppress(FileNotFoundError):
             if time.time() - left.stat().st_mtime > LEFTOVER_SECONDS:
                 left.unlink()
-    counted = _Counting(rows)
-    writer: Callable[[BinaryIO, Sequence[str], Iterator[Record]], None] = {
-        "parquet": _parquet,
-        "csv": _csv,
-        "jsonl": _jsonl,
-    }[form]
-    digest, size = _replace(part, lambda file: writer(file, columns, counted))
+    counted = _Counting(shipment.rows())
+    digest, size = _replace(part, lambda file: write(file, form, shipment.columns, counted))
     manifest = {
         **{
-            key: event[key]
-            for key in ("event_id", "dataset", "window", "window_start", "window_end", "dataset_version")
+            key: event.get(key)
+            for key in (
+                *("event_id", "dataset", "window", "window_start", "window_end", "dataset_version"),
+                *("supersedes_version", "changes", "gaps", "unverified"),
+            )
         },
-        "idempotency_key": idempotency_key,
+        "payload": shipment.payload,
+        "idempotency_key": shipment.idempotency_key,
         "rows": counted.count,
         "content_hash": event["content_hash"],
         "files": [{"name": part.name, "bytes": size, "sha256": digest, "rows": counted.count}],
     }
     text = (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()
     _replace(folder / MANIFEST, lambda file: _write(file, text))
+    failpoints.reach("K18")
     return {"manifest": str(folder / MANIFEST), "sha256": digest, "rows": counted.count}
 
 
-def find(path: Path, event: Mapping[str, Any], idempotency_key: str) -> dict[str, Any] | None:
-    """The receipt of an earlier delivery under this key, its files verified; None when it is not (wholly) there."""
-    folder = folder_of(path, event)
+def _say_late(path: Path, shipment: Shipment) -> dict[str, Any]:
+    folder = _window(path, shipment.event)
+    folder.mkdir(parents=True, exist_ok=True)
+    said = {**shipment.event, "idempotency_key": shipment.idempotency_key}
+    text = (json.dumps(said, indent=2, sort_keys=True) + "\n").encode()
+    digest, _ = _replace(folder / LATE_FILE, lambda file: _write(file, text))
+    return {"manifest": str(folder / LATE_FILE), "sha256": digest, "rows": 0}
+
+
+def find(path: Path, shipment: Shipment) -> Found:
+    """Whether an earlier delivery under this key is there, its files verified."""
+    late = shipment.event_type == LATE
+    file = _window(path, shipment.event) / LATE_FILE if late else folder_of(path, shipment.event) / MANIFEST
+    absent = NotApplied(f"{file} does not hold it")
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        if manifest["idempotency_key"] != idempotency_key:
-            return None
-        for file in manifest["files"]:
-            with (folder / file["name"]).open("rb") as data:
-                if hashlib.file_digest(data, "sha256").hexdigest() != file["sha256"]:
-                    return None
-        return {
-            "manifest": str(folder / MANIFEST),
-            "sha256": manifest["files"][0]["sha256"],
-            "rows": manifest["rows"],
-        }
+        manifest = json.loads(file.read_text())
+        if manifest["idempotency_key"] != shipment.idempotency_key:
+            return absent
+        if late:
+            return Applied({"manifest": str(file), "sha256": None, "rows": 0})
+        for part in manifest["files"]:
+            with (file.parent / part["name"]).open("rb") as data:
+                if hashlib.file_digest(data, "sha256").hexdigest() != part["sha256"]:
+                    return absent
+        return Applied({"manifest": str(file), "sha256": manifest["files"][0]["sha256"], "rows": manifest["rows"]})
     except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
+        return absent
+
+
+def write(file: BinaryIO, form: Format, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    """The rows in that format, however many they are."""
+    writer: dict[Format, Callable[[BinaryIO, Sequence[str], Iterator[Record]], None]] = {
+        "parquet": _parquet,
+        "csv": _csv,
+        "jsonl": _jsonl,
+    }
+    writer[form](file, columns, rows)
+
+
+def replace(target: Path, form: Format, columns: Sequence[str], rows: Iterator[Record]) -> None:
+    """The file holds the rows, whole, or what it held before."""
+    _replace(target, lambda file: write(file, form, columns, rows))
 
 
 def _write(file: BinaryIO, text: bytes) -> None:
@@ -161,16 +200,13 @@ def _parquet(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> 
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    # Money and every other field stay text, exactly as accepted; only the time of observation has a type of its own.
-    schema = pa.schema(
-        [(name, pa.timestamp("us", tz="UTC") if name == "observed_at" else pa.string()) for name in columns]
-    )
+    # Money and every other field stay text, exactly as accepted; what is ours has a type of its own.
+    types = {"unverified": pa.bool_(), **dict.fromkeys(TIMES, pa.timestamp("us", tz="UTC"))}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in _batches(rows):
             arrays = [
-                pa.array(
-                    [row.get(name) if name == "observed_at" else _text(row.get(name)) for row in batch], type=field.type
-                )
+                pa.array([row.get(name) if name in types else _text(row.get(name)) for row in batch], type=field.type)
                 for name, field in zip(columns, schema, strict=True)
             ]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

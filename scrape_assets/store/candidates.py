@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
+from scrape_assets.store.runs import Run
 
 
 class Candidate(NamedTuple):
@@ -29,18 +32,6 @@ class Member(NamedTuple):
     content_hash: str | None
     verdict: dict[str, Any] | None
 
-    @property
-    def named(self) -> dict[str, Any]:
-        """As a dataset candidate names it: exactly this generation, these rows and this verdict."""
-        return {
-            "retailer": self.retailer,
-            "generation": self.generation,
-            "content_hash": self.content_hash,
-            "state": self.state,
-            "rows": (self.verdict or {}).get("rows", 0),
-            "carried_from_version": None,
-        }
-
 
 class DatasetCandidate(NamedTuple):
     """An attempt to make a version of a run."""
@@ -51,6 +42,47 @@ class DatasetCandidate(NamedTuple):
     verdict: dict[str, Any] | None
     content_hash: str
     dataset_version: int | None
+    publication: dict[str, Any] | None
+
+
+class PublishedContent(NamedTuple):
+    """What the version that stands holds of one retailer."""
+
+    dataset_version: int
+    retailer: str
+    rows: int
+    content_hash: str
+
+
+class Earlier(NamedTuple):
+    """An accepted earlier window of a retailer, with the figures of its verdict."""
+
+    run_id: str
+    collection_window: str
+    window_start: datetime
+    figures: dict[str, Any]
+
+
+class Waiver(NamedTuple):
+    """Somebody's responsibility for one failing rule, until then."""
+
+    waiver_id: UUID
+    run_id: str
+    retailer: str | None
+    rule: str
+    owner: str
+    reason: str
+    until: datetime
+
+    def record(self) -> dict[str, str]:
+        """As a verdict and the provenance of a version keep it."""
+        return {
+            "waiver_id": str(self.waiver_id),
+            "rule": self.rule,
+            "owner": self.owner,
+            "reason": self.reason,
+            "until": self.until.isoformat(),
+        }
 
 
 class Content(NamedTuple):
@@ -106,11 +138,90 @@ def counts(tx: Transaction, run_id: str, retailer: str) -> Counts:
 
 
 def rows(tx: Transaction, run_id: str, retailer: str) -> Iterator[tuple[Any, ...]]:
-    """(entity_key, context, url, observed_at as epoch seconds, payload as JSON text) of every valid row, streamed."""
+    """Every valid row, streamed.
+
+    entity_key, context, the task's URL, SHA-256 of the page's bytes, payload_hash, observed_at as epoch seconds, and
+    the payload as JSON text.
+    """
     query = sql.queries()["copy_candidate_rows"].text.encode()
     with tx.cursor().copy(query, {"run_id": run_id, "retailer": retailer}) as copy:
-        copy.set_types(["text", "text", "text", "float8", "text"])
+        copy.set_types(["text", "text", "text", "text", "text", "float8", "text"])
         yield from copy.rows()
+
+
+def earlier_rows(tx: Transaction, run_id: str, retailer: str) -> Iterator[tuple[Any, ...]]:
+    """Of an earlier run's valid rows: entity_key, context, price, list_price, currency, payload_hash."""
+    query = sql.queries()["copy_earlier_rows"].text.encode()
+    with tx.cursor().copy(query, {"run_id": run_id, "retailer": retailer}) as copy:
+        copy.set_types(["text"] * 6)
+        yield from copy.rows()
+
+
+def published_rows(tx: Transaction, run: Run, retailer: str, dataset_version: int) -> Iterator[tuple[Any, ...]]:
+    """The same of a published version of this window."""
+    query = sql.queries()["copy_published_rows"].text.encode()
+    asked = {
+        "dataset_id": run.dataset_id,
+        "collection_window": run.collection_window,
+        "dataset_version": dataset_version,
+        "retailer": retailer,
+    }
+    with tx.cursor().copy(query, asked) as copy:
+        copy.set_types(["text"] * 6)
+        yield from copy.rows()
+
+
+def accepted_windows(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Earlier]:
+    """The retailer's last accepted earlier windows, newest first."""
+    rows = sql.many(tx, "accepted_windows", run_id=run_id, retailer=retailer, at_most=at_most)
+    return [Earlier(*row) for row in rows]
+
+
+def published_content(tx: Transaction, run_id: str) -> dict[str, PublishedContent]:
+    """What the version of this run that stands holds, by retailer."""
+    return {row.retailer: PublishedContent(*row) for row in sql.many(tx, "published_content", run_id=run_id)}
+
+
+def undiscovered(tx: Transaction, run_id: str, retailer: str, earlier_run_id: str) -> int:
+    """Pages that gave rows in the earlier window and that are no task of this one."""
+    return int(sql.one(tx, "count_undiscovered", run_id=run_id, retailer=retailer, earlier_run_id=earlier_run_id).pages)
+
+
+def page_states(tx: Transaction, run_id: str, retailer: str) -> dict[str, int]:
+    """Ended tasks by what their last answer turned out to be."""
+    return {row.page_state: row.tasks for row in sql.many(tx, "last_page_states", run_id=run_id, retailer=retailer)}
+
+
+def canary_counts(tx: Transaction, run_id: str, retailer: str) -> Any:
+    """planned, committed, gone and quarantined among the canary's tasks."""
+    return sql.one(tx, "count_canary", run_id=run_id, retailer=retailer)
+
+
+def decide_canary(
+    tx: Transaction, run_id: str, retailer: str, *, passed: bool, checks: Sequence[Mapping[str, Any]], reason: str
+) -> bool:
+    """The canary is over: the rest may follow, or the retailer is stopped. False when somebody decided before."""
+    return (
+        sql.maybe(
+            tx, "decide_canary", run_id=run_id, retailer=retailer, passed=passed, checks=Jsonb(checks), reason=reason
+        )
+        is not None
+    )
+
+
+def versions_before(tx: Transaction, run_id: str, at_most: int) -> list[Any]:
+    """The last published earlier windows with their number of rows, newest first."""
+    return sql.many(tx, "versions_before", run_id=run_id, at_most=at_most)
+
+
+def add_waiver(tx: Transaction, waiver: Waiver) -> None:
+    """The waiver counts from now on."""
+    sql.execute(tx, "add_waiver", **waiver._asdict())
+
+
+def waivers(tx: Transaction, run_id: str, retailer: str | None) -> list[Waiver]:
+    """Those that count now, of one retailer, or of the dataset."""
+    return [Waiver(*row) for row in sql.many(tx, "get_waivers", run_id=run_id, retailer=retailer)]
 
 
 def clock(tx: Transaction) -> float:
@@ -147,6 +258,11 @@ def members(tx: Transaction, run_id: str) -> list[Member]:
     return [Member(*row) for row in sql.many(tx, "get_members", run_id=run_id)]
 
 
+def verdicts(tx: Transaction, run_id: str) -> list[Any]:
+    """The last judgement of every generation of the run's retailers."""
+    return sql.many(tx, "get_verdicts", run_id=run_id)
+
+
 def dataset_candidate(tx: Transaction, run_id: str) -> DatasetCandidate | None:
     """The newest attempt to make a version."""
     row = sql.maybe(tx, "get_dataset_candidate", run_id=run_id)
@@ -159,8 +275,8 @@ def standing(tx: Transaction, run_id: str) -> DatasetCandidate | None:
     return DatasetCandidate(*row) if row else None
 
 
-def with_all_accepted(tx: Transaction, dataset_id: str) -> list[tuple[str, str]]:
-    """(run_id, window) where all retailers are accepted and that may lack a version of it, the oldest first."""
+def perhaps_releasable(tx: Transaction, dataset_id: str) -> list[tuple[str, str]]:
+    """(run_id, window) of which something is accepted and that may lack a version of it, the oldest first."""
     return [(row.run_id, row.collection_window) for row in sql.many(tx, "find_releasable", dataset_id=dataset_id)]
 
 
@@ -190,9 +306,9 @@ def decide_dataset(
     _append(tx, run_id, None, None, sequence, accepted, content_hash, verdict)
 
 
-def duplicate_entities(tx: Transaction, run_id: str) -> int:
-    """Entities with more than one valid row over all retailers of the run."""
-    return int(sql.one(tx, "count_duplicate_entities", run_id=run_id).entities)
+def duplicate_entities(tx: Transaction, run_id: str, retailers: Sequence[str]) -> int:
+    """Entities with more than one valid row over these retailers of the run."""
+    return int(sql.one(tx, "count_duplicate_entities", run_id=run_id, retailers=list(retailers)).entities)
 
 
 def _append(

@@ -44,7 +44,9 @@ class Result:
     body: bytes | None = None
     collisions: int = 0
     again: bool = False
-    """Whether the task may have committed before, under an earlier generation."""
+    """Whether the task may have committed before, under an earlier batch or generation."""
+    unreadable: bool = False
+    """The stored page could not be read: from now on it is an ordinary task."""
 
     def record(self) -> dict[str, Any]:
         """The result without its rows, as the fence and the attempt take it."""
@@ -69,6 +71,7 @@ class Result:
             "artifact_sha256": self.artifact_sha256,
             "extractor_version": self.extractor_version,
             "collisions": self.collisions,
+            "unreadable": self.unreadable,
         }
 
     def yielded(self) -> dict[str, Any]:
@@ -105,10 +108,7 @@ def finish(
     if again := [r.lease for r in results if r.again and r.row_count is not None and r.lease.attempt_id in passed]:
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
         sql.execute(tx, "drop_lost", **left)
-        if dropped := [row.observation_key for row in sql.many(tx, "drop_unyielded", **left)]:
-            sql.execute(tx, "drop_lost", **left)  # another task may have displaced a row while this one waited
-            sql.many(tx, "lock_collisions", observation_keys=dropped)
-            sql.execute(tx, "promote_collisions", observation_keys=dropped)
+        sql.execute(tx, "drop_unyielded", **left)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())

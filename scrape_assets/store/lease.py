@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 
 from scrape_assets.store import sql
+from scrape_assets.store.artifacts import Place
 from scrape_assets.store.postgres import Transaction
 
 CLAIM_ANSWER_SECONDS = 5.0
@@ -44,6 +45,10 @@ class Claim(NamedTuple):
     priority: int
     earlier_failures: list[str]
     start_in_seconds: float
+    from_artifact: str | None = None
+    """SHA-256 of the stored page that this attempt reads instead of asking the site."""
+    stored: Place | None = None
+    """Where that lies; None when nobody knows any more."""
 
     @property
     def lease(self) -> Lease:
@@ -54,12 +59,21 @@ class Claim(NamedTuple):
 class Waiting(NamedTuple):
     """What is left of a partition: is anything open, and seconds until the next may start.
 
-    `paused`: nothing of it is claimed until a person resumes it.
+    `paused`: the site is not asked until a person resumes it. `canary_over`: nothing more is claimed until the canary
+    is judged. `other_manifest`: it is worked on with another declaration. `stored`: there are pages that need no site.
     """
 
     open: bool
     paused: bool
+    canary_over: bool
+    other_manifest: bool
+    stored: bool
     due_in_seconds: float
+
+    @property
+    def nothing_for_me(self) -> bool:
+        """Whether nothing of it can be claimed until somebody else did something."""
+        return self.canary_over or self.other_manifest or (self.paused and not self.stored)
 
 
 def claim(
@@ -93,6 +107,32 @@ def claim(
     return [Claim(*row) for row in rows]
 
 
+def claim_stored(
+    tx: Transaction,
+    *,
+    run_id: str,
+    retailer: str,
+    manifest_hash: str,
+    worker_id: str,
+    wanted: int,
+    lease_seconds: float,
+    deadline_seconds: float,
+) -> list[Claim]:
+    """Up to `wanted` due tasks whose page is stored, leased; no site is asked, so none is looked at."""
+    rows = sql.many(
+        tx,
+        "claim_stored",
+        run_id=run_id,
+        retailer=retailer,
+        manifest_hash=manifest_hash,
+        worker_id=worker_id,
+        wanted=wanted,
+        lease_seconds=lease_seconds,
+        deadline_seconds=deadline_seconds,
+    )
+    return [Claim(*row[:18])._replace(stored=Place(*row[18:]) if row.segment is not None else None) for row in rows]
+
+
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:
     """The attempts whose lease is still mine and runs on; the others were lost."""
     text = orjson.dumps([lease._asdict() for lease in leases]).decode()
@@ -109,9 +149,10 @@ def reap(tx: Transaction, worker_id: str, held: Sequence[Lease] = ()) -> int:
     return len(sql.many(tx, "reap", worker_id=worker_id, held=ids, answer_seconds=CLAIM_ANSWER_SECONDS))
 
 
-def waiting(tx: Transaction, run_id: str, retailer: str, origins: Sequence[str]) -> Waiting:
-    """What this partition still waits for."""
-    return Waiting(*sql.one(tx, "next_due", run_id=run_id, retailer=retailer, origins=list(origins)))
+def waiting(tx: Transaction, run_id: str, retailer: str, manifest_hash: str, origins: Sequence[str]) -> Waiting:
+    """What this partition still waits for, for a worker with that declaration."""
+    asked = {"run_id": run_id, "retailer": retailer, "manifest_hash": manifest_hash, "origins": list(origins)}
+    return Waiting(*sql.one(tx, "next_due", **asked))
 
 
 def paused(tx: Transaction, origins: Sequence[str]) -> set[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from scrape_assets.store import sql
 from scrape_assets.store.artifacts import Place
@@ -70,6 +72,44 @@ def invariants(tx: Transaction) -> list[Invariant]:
         for query in sql.queries().values()
         if query.name.startswith("invariant_")
     ]
+
+
+class StoredPage(NamedTuple):
+    """A task whose last attempt has its bytes stored."""
+
+    task_key: UUID
+    url: str
+    canonical_url: str
+    context: str
+    entity: str | None
+    state: str
+    last_failure_class: str | None
+    page_state: str | None
+    reason: str | None
+    sha256: str
+    place: Place
+
+
+def stored_pages(
+    tx: Transaction,
+    run_id: str,
+    retailer: str,
+    *,
+    urls: Sequence[str] | None = None,
+    sha256: str | None = None,
+    at_most: int,
+) -> list[StoredPage]:
+    """Up to so many tasks of the retailer whose bytes are stored, a fair sample; or those of these pages."""
+    rows = sql.many(
+        tx,
+        "stored_pages",
+        run_id=run_id,
+        retailer=retailer,
+        urls=None if urls is None else list(urls),
+        sha256=sha256,
+        at_most=at_most,
+    )
+    return [StoredPage._make((*row[:10], Place(*row[10:]))) for row in rows]
 
 
 def urls(tx: Transaction, run_id: str, *states: str) -> list[str]:

@@ -1,12 +1,13 @@
-"""The outbox: deliveries on their way, every write fenced by the send token."""
+"""The outbox: published versions on their way to destinations. Every write of a sender is fenced by its token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import orjson
 from psycopg.types.json import Jsonb
 
 from scrape_assets.store import sql
@@ -14,7 +15,7 @@ from scrape_assets.store.postgres import Transaction
 
 
 class Sending(NamedTuple):
-    """One event claimed for one destination."""
+    """One event for one destination, under the token of whoever writes of it next."""
 
     event_id: UUID
     destination: str
@@ -22,25 +23,31 @@ class Sending(NamedTuple):
     tries: int
     idempotency_key: str
     run_id: str
+    event_type: str
     payload: dict[str, Any]
     created_at: datetime
+    age_seconds: float
+
+    @property
+    def dataset_version(self) -> int | None:
+        """The version that the event tells of; None where it tells that there is none."""
+        version = self.payload.get("dataset_version")
+        return None if version is None else int(version)
+
+    @property
+    def fence(self) -> dict[str, Any]:
+        """What every write about it must still match."""
+        return {"event_id": self.event_id, "destination": self.destination, "send_token": self.send_token}
 
 
-class Uncertain(NamedTuple):
-    """One event of which nobody knows whether the destination has it."""
-
-    event_id: UUID
-    destination: str
-    send_token: int
-    idempotency_key: str
-    run_id: str
-    payload: dict[str, Any]
-
-
-def claim(tx: Transaction, dataset_id: str, destinations: Sequence[str], send_seconds: float) -> Sending | None:
-    """The next due event of these destinations, marked as being sent by this token; None when there is none."""
+def claim(tx: Transaction, dataset_id: str, send_seconds: Mapping[str, float]) -> Sending | None:
+    """The next due event of these destinations, the oldest first, marked as being sent for so long; None for none."""
     row = sql.maybe(
-        tx, "claim_delivery", dataset_id=dataset_id, destinations=list(destinations), send_seconds=send_seconds
+        tx,
+        "claim_delivery",
+        dataset_id=dataset_id,
+        destinations=list(send_seconds),
+        send_seconds=orjson.dumps(dict(send_seconds)).decode(),
     )
     return Sending(*row) if row else None
 
@@ -52,33 +59,33 @@ def count_due(tx: Transaction, dataset_id: str, destinations: Sequence[str]) -> 
 
 def delivered(tx: Transaction, sending: Sending, receipt: Mapping[str, Any]) -> bool:
     """The destination has it; False when another sender took over."""
-    return (
-        sql.maybe(
-            tx,
-            "mark_delivered",
-            event_id=sending.event_id,
-            destination=sending.destination,
-            send_token=sending.send_token,
-            receipt=Jsonb(receipt),
-        )
-        is not None
-    )
+    return sql.maybe(tx, "mark_delivered", **sending.fence, receipt=Jsonb(receipt)) is not None
 
 
 def not_applied(tx: Transaction, sending: Sending, error: str, delay_seconds: float) -> bool:
     """Surely not there: due again after the delay; False when another sender took over."""
-    return (
-        sql.maybe(
-            tx,
-            "mark_unsent",
-            event_id=sending.event_id,
-            destination=sending.destination,
-            send_token=sending.send_token,
-            error=error,
-            delay_seconds=delay_seconds,
-        )
-        is not None
-    )
+    return sql.maybe(tx, "mark_unsent", **sending.fence, error=error, delay_seconds=delay_seconds) is not None
+
+
+def uncertain(tx: Transaction, sending: Sending, error: str, delay_seconds: float) -> bool:
+    """Perhaps there: the destination is asked after the delay; False when another sender took over."""
+    return sql.maybe(tx, "mark_uncertain", **sending.fence, error=error, delay_seconds=delay_seconds) is not None
+
+
+def failed(tx: Transaction, sending: Sending, error: str) -> bool:
+    """A person decides; False when another sender took over."""
+    return sql.maybe(tx, "mark_failed", **sending.fence, error=error) is not None
+
+
+def ask_again(tx: Transaction, sending: Sending, error: str, delay_seconds: float) -> bool:
+    """Still not known: asked once more after the delay."""
+    return sql.maybe(tx, "ask_again", **sending.fence, error=error, delay_seconds=delay_seconds) is not None
+
+
+def send_again(tx: Transaction, dataset_id: str, event_id: UUID, destination: str | None) -> list[str]:
+    """The event is unsent once more at that destination, or at all that had it or had failed; returns their names."""
+    rows = sql.many(tx, "send_again", dataset_id=dataset_id, event_id=event_id, destination=destination)
+    return sorted(row.destination for row in rows)
 
 
 def expire(tx: Transaction) -> int:
@@ -86,33 +93,28 @@ def expire(tx: Transaction) -> int:
     return len(sql.many(tx, "expire_sending"))
 
 
-def uncertain(tx: Transaction, dataset_id: str, destinations: Sequence[str]) -> list[Uncertain]:
-    """Events whose destination has to be asked."""
+def to_be_asked(tx: Transaction, dataset_id: str, destinations: Sequence[str]) -> list[Sending]:
+    """Uncertain events whose destination is to be asked now."""
     rows = sql.many(tx, "get_uncertain", dataset_id=dataset_id, destinations=list(destinations))
-    return [Uncertain(*row) for row in rows]
+    return [Sending(*row) for row in rows]
 
 
-def settle(tx: Transaction, event: Uncertain, receipt: Mapping[str, Any] | None) -> None:
+def confirmed(tx: Transaction, dataset_id: str, destinations: Sequence[str], at_most: int) -> list[Sending]:
+    """The newest events that these destinations said they have."""
+    rows = sql.many(tx, "get_delivered", dataset_id=dataset_id, destinations=list(destinations), at_most=at_most)
+    return [Sending(*row) for row in rows]
+
+
+def settle(tx: Transaction, sending: Sending, receipt: Mapping[str, Any] | None) -> None:
     """Delivered under the receipt that the destination showed, or unsent when it has nothing."""
-    sql.execute(
-        tx,
-        "settle_uncertain",
-        event_id=event.event_id,
-        destination=event.destination,
-        send_token=event.send_token,
-        receipt=Jsonb(receipt) if receipt is not None else None,
-    )
-
-
-def version_rows(tx: Transaction, run_id: str, dataset_version: int) -> Iterator[tuple[Any, ...]]:
-    """(retailer, context, entity_key, observed_at as epoch seconds, extractor_version, payload JSON) of a version."""
-    sql.one(tx, "stay_idle")
-    query = sql.queries()["copy_version"].text.encode()
-    with tx.cursor().copy(query, {"run_id": run_id, "dataset_version": dataset_version}) as copy:
-        copy.set_types(["text", "text", "text", "float8", "text", "text"])
-        yield from copy.rows()
+    sql.execute(tx, "settle_uncertain", **sending.fence, receipt=Jsonb(receipt) if receipt is not None else None)
 
 
 def deliveries(tx: Transaction, run_id: str) -> list[Any]:
-    """Every delivery of the run's versions, oldest event first."""
+    """Every delivery of the run's events, oldest event first."""
     return sql.many(tx, "get_deliveries", run_id=run_id)
+
+
+def newest(tx: Transaction, dataset_id: str, at_most: int) -> list[Any]:
+    """The newest deliveries of a dataset, those that wait for a person first."""
+    return sql.many(tx, "list_deliveries", dataset_id=dataset_id, at_most=at_most)

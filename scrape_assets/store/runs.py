@@ -25,7 +25,10 @@ class Run(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """One retailer of a run; everything but the name is empty until it is planned."""
+    """One retailer of a run; everything but the name is empty until it is planned.
+
+    Its manifest, and what follows from it, is that of the newest recovery batch where there is one.
+    """
 
     run_id: str
     retailer: str
@@ -40,6 +43,9 @@ class Partition(NamedTuple):
     closing_at: datetime | None
     paused_at: datetime | None
     pause_reason: str | None
+    recovery_batch_id: UUID | None
+    canary: str
+    canary_checks: list[dict[str, Any]] | None
 
 
 class PlannedTask(NamedTuple):
@@ -86,15 +92,15 @@ def lock_partition(tx: Transaction, run_id: str, retailer: str) -> Any | None:
 
 
 def insert_tasks(
-    tx: Transaction, run_id: str, retailer: str, tasks: Iterable[PlannedTask], max_attempts: int
+    tx: Transaction, run_id: str, retailer: str, tasks: Iterable[PlannedTask], max_attempts: int, canary: int
 ) -> tuple[int, list[str]]:
-    """How many tasks are new, and their origins. The lines stream through COPY and are never held."""
+    """How many tasks are new, and their origins; `canary` of them are. The lines stream through COPY, never held."""
     sql.execute(tx, "create_planned_lines")
     with tx.cursor().copy(sql.queries()["copy_planned_lines"].text.encode()) as copy:
         for task in tasks:
             copy.write_row(task)
     failpoints.reach("K13", lambda: postgres.lose(tx))
-    row = sql.one(tx, "insert_tasks", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
+    row = sql.one(tx, "insert_tasks", run_id=run_id, retailer=retailer, max_attempts=max_attempts, canary=canary)
     return row.planned, sorted(row.origins)
 
 
@@ -117,8 +123,12 @@ def freeze(
     origins: Sequence[str],
     planned: int,
     rejected: int,
+    canary: int,
 ) -> None:
-    """The partition is planned: its manifest and counts stand, and its first candidate collects."""
+    """The partition is planned: its manifest and counts stand, and its first candidate collects.
+
+    A `canary` of less than all tasks runs first; of all of them it would say nothing that acceptance does not.
+    """
     sql.execute(
         tx,
         "freeze_partition",
@@ -131,6 +141,7 @@ def freeze(
         origins=list(origins),
         planned=planned,
         rejected=rejected,
+        canary=canary,
     )
     sql.execute(tx, "open_candidate", run_id=run_id, retailer=retailer)
 

@@ -20,16 +20,21 @@ on conflict do nothing;
 
 -- name: get_partitions :many
 -- The run's scope, with what is frozen of each retailer.
-select run_id, retailer, manifest, manifest_hash, extractor_version, page_sources, origins, planned_at, planned,
-       rejected, closing_at, paused_at, pause_reason
-  from scrape.run_partitions
- where run_id = %(run_id)s
- order by retailer;
+-- `manifest` and what follows from it: of the newest recovery batch, where there is one.
+select p.run_id, p.retailer, coalesce(b.manifest, p.manifest) as manifest,
+       coalesce(b.manifest_hash, p.manifest_hash) as manifest_hash,
+       coalesce(b.extractor_version, p.extractor_version) as extractor_version,
+       coalesce(b.page_sources, p.page_sources) as page_sources, p.origins, p.planned_at, p.planned, p.rejected,
+       p.closing_at, p.paused_at, p.pause_reason, p.recovery_batch_id, p.canary, p.canary_checks
+  from scrape.run_partitions p
+  left join scrape.recovery_batches b using (recovery_batch_id)
+ where p.run_id = %(run_id)s
+ order by p.retailer;
 
 -- name: lock_partition :maybe
 -- Planning, closing, accepting and recovery take this lock; what they test, they test in a later statement.
 -- No stronger one is needed, and a stronger one would wait for, and be waited for by, every row that refers to this.
-select retailer, manifest, manifest_hash, extractor_version, planned_at, planned, rejected, pause_reason
+select retailer, planned_at, pause_reason, canary
   from scrape.run_partitions
  where run_id = %(run_id)s and retailer = %(retailer)s
    for no key update;
@@ -48,12 +53,12 @@ copy scrape.inventory_rejections (run_id, retailer, line, content, reason) from 
 
 -- name: insert_tasks :one
 -- transition: task - -> pending
--- Planning again adds nothing: the keys are there.
+-- Planning again adds nothing: the keys are there. Keys are hashes, so that their first ones are a fair sample.
 with inserted as (
     insert into scrape.tasks (task_key, run_id, retailer, context, page_type, url, canonical_url, origin, entity,
-                              priority, max_attempts)
+                              priority, max_attempts, canary)
     select task_key, %(run_id)s, %(retailer)s, context, page_type, url, canonical_url, origin, entity, priority,
-           %(max_attempts)s
+           %(max_attempts)s, row_number() over (order by task_key) <= %(canary)s
       from planned_lines
     on conflict (task_key) do nothing
     returning origin
@@ -64,7 +69,8 @@ select count(*) as planned, coalesce(array_agg(distinct origin), '{}') as origin
 -- name: freeze_partition :none
 update scrape.run_partitions
    set manifest = %(manifest)s, manifest_hash = %(manifest_hash)s, extractor_version = %(extractor_version)s,
-       page_sources = %(page_sources)s, origins = %(origins)s, planned = %(planned)s, rejected = %(rejected)s,
+       page_sources = %(page_sources)s, origins = %(origins)s, planned = %(planned)s::bigint, rejected = %(rejected)s,
+       canary = case when %(canary)s between 1 and %(planned)s::bigint - 1 then 'running' else 'none' end,
        planned_at = clock_timestamp()
  where run_id = %(run_id)s and retailer = %(retailer)s;
 

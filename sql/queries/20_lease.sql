@@ -12,7 +12,7 @@ select origin
 -- Leases what may start within `ahead_seconds` under the origin's rate: each row says after how many seconds.
 -- Only this statement counts attempts; the attempt row is written here, so that a crash leaves a trace.
 with gate as materialized (
-    select o.interval_seconds,
+    select o.interval_seconds, p.canary = 'running' as canary,
            greatest(o.next_start_at, clock_timestamp()) as first_start,
            case when o.interval_seconds = 0 then %(wanted)s
                 else least(%(wanted)s, greatest(0, 1 + floor(
@@ -21,16 +21,18 @@ with gate as materialized (
            end::integer as allowed
       from scrape.origins o
       join scrape.run_partitions p on p.run_id = %(run_id)s and p.retailer = %(retailer)s
+      left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
      where o.origin = %(origin)s
        and (o.paused_until is null or o.paused_until <= clock_timestamp())
        and p.planned_at is not null and p.paused_at is null and p.closing_at is null
-       and p.manifest_hash = %(manifest_hash)s
+       and coalesce(b.manifest_hash, p.manifest_hash) = %(manifest_hash)s
        for update of o
 ), picked as materialized (
     select t.task_key
       from scrape.tasks t
      where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.origin = %(origin)s
-       and t.state in ('pending', 'retry_wait')
+       and t.state in ('pending', 'retry_wait') and t.from_artifact is null
+       and (t.canary or not (select canary from gate))
        and t.next_attempt_at <= (select clock_timestamp())
        and t.attempt_count < t.max_attempts
      order by t.priority desc, t.next_attempt_at
@@ -65,12 +67,65 @@ select claimed.*,
        case when claimed.lease_token = 1 then '{}'
             else array(select distinct a.failure_class from scrape.attempts a
                         where a.task_key = claimed.task_key and a.generation = claimed.generation
+                          and a.recovery_batch_id is not distinct from claimed.recovery_batch_id
                           and a.failure_class is not null)
        end as earlier_failures,
        greatest(0, extract(epoch from gate.first_start - clock_timestamp())
                    + gate.interval_seconds * (row_number() over (order by priority desc, task_key) - 1))::float8
          as start_in_seconds
   from claimed cross join gate;
+
+-- name: claim_stored :many
+-- transition: task pending -> leased
+-- transition: task retry_wait -> leased
+-- Tasks whose page is stored: no site is asked, so no pause, origin or rate holds them.
+with gate as materialized (
+    select p.canary = 'running' as canary
+      from scrape.run_partitions p
+      left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
+     where p.run_id = %(run_id)s and p.retailer = %(retailer)s
+       and p.planned_at is not null and p.closing_at is null and p.canary <> 'failed'
+       and coalesce(b.manifest_hash, p.manifest_hash) = %(manifest_hash)s
+), picked as materialized (
+    select t.task_key
+      from scrape.tasks t
+     where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+       and t.state in ('pending', 'retry_wait') and t.from_artifact is not null
+       and exists (select 1 from gate where t.canary or not gate.canary)
+       and t.next_attempt_at <= (select clock_timestamp())
+       and t.attempt_count < t.max_attempts
+     order by t.priority desc, t.next_attempt_at
+     limit %(wanted)s
+       for update of t skip locked
+), claimed as (
+    update scrape.tasks t
+       set state = 'leased', lease_owner = %(worker_id)s, lease_token = t.lease_token + 1,
+           attempt_count = t.attempt_count + 1, attempt_id = gen_random_uuid(),
+           lease_started_at = clock_timestamp(),
+           lease_until = clock_timestamp() + make_interval(secs => least(%(lease_seconds)s::float8, %(deadline_seconds)s::float8)),
+           deadline_at = clock_timestamp() + make_interval(secs => %(deadline_seconds)s)
+      from picked
+     where t.task_key = picked.task_key
+    returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
+              t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.from_artifact
+), opened as (
+    insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
+                                 worker_id, started_at, from_artifact)
+    select attempt_id, task_key, %(run_id)s, %(retailer)s, lease_token, generation, recovery_batch_id, %(worker_id)s,
+           lease_started_at, true
+      from claimed
+)
+select c.task_key, c.url, c.canonical_url, c.context, c.entity, c.page_type, c.attempt_id, c.lease_token,
+       c.attempt_count, c.max_attempts, c.rate_limited_count, c.generation, c.recovery_batch_id, c.lease_started_at,
+       c.priority,
+       array(select distinct a.failure_class from scrape.attempts a
+              where a.task_key = c.task_key and a.generation = c.generation
+                and a.recovery_batch_id is not distinct from c.recovery_batch_id
+                and a.failure_class is not null) as earlier_failures,
+       0::float8 as start_in_seconds, c.from_artifact as sha256, f.segment, f.segment_offset, f.length
+  from claimed c
+  left join scrape.artifacts f on f.run_id = %(run_id)s and f.sha256 = c.from_artifact;
 
 -- name: heartbeat :many
 -- transition: task leased -> leased
@@ -143,32 +198,47 @@ update scrape.origins
  where origin = %(origin)s;
 
 -- name: next_due :one
--- Is anything of this partition still open, is it paused, and in how many seconds may the next start?
+-- Is anything of this partition still open, is it paused, does it wait for the judgement of its canary or for another
+-- declaration, does it have stored pages to read, and in how many seconds may the next start?
 -- While something is due the origins alone decide; only when all of it waits are the waiting times read.
+with partition as materialized (
+    select p.paused_at is not null and p.closing_at is null as paused, p.closing_at is null and p.canary <> 'failed' as claimable,
+           p.canary = 'running' as canary, coalesce(b.manifest_hash, p.manifest_hash) <> %(manifest_hash)s as other
+      from scrape.run_partitions p
+      left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
+     where p.run_id = %(run_id)s and p.retailer = %(retailer)s
+)
 select exists (select 1 from scrape.tasks t
                 where t.run_id = %(run_id)s and t.retailer = %(retailer)s
                   and t.state in ('pending', 'retry_wait', 'leased')) as open,
-       exists (select 1 from scrape.run_partitions p
-                where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.paused_at is not null
-                  and p.closing_at is null) as paused,
+       coalesce((select paused from partition), false) as paused,
+       coalesce((select canary from partition), false)
+       and not exists (select 1 from scrape.tasks t
+                        where t.run_id = %(run_id)s and t.retailer = %(retailer)s and t.canary
+                          and t.state in ('pending', 'retry_wait', 'leased')) as canary_over,
+       coalesce((select other from partition), false) as other_manifest,
+       exists (select 1 from scrape.tasks t, partition
+                where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+                  and t.state in ('pending', 'retry_wait') and t.from_artifact is not null
+                  and partition.claimable and (t.canary or not partition.canary)) as stored,
        coalesce((
            select min(greatest(0, extract(epoch from
                       greatest(o.next_start_at, coalesce(o.paused_until, o.next_start_at), due.at) - clock_timestamp())))
              from scrape.origins o
+             join partition on partition.claimable and not partition.paused
             cross join lateral (
                   select case when exists (select 1 from scrape.tasks t
                                             where t.run_id = %(run_id)s and t.retailer = %(retailer)s
                                               and t.origin = o.origin and t.state in ('pending', 'retry_wait')
+                                              and t.from_artifact is null and (t.canary or not partition.canary)
                                               and t.next_attempt_at <= (select clock_timestamp()))
                               then clock_timestamp()
                               else (select min(t.next_attempt_at) from scrape.tasks t
                                      where t.run_id = %(run_id)s and t.retailer = %(retailer)s
-                                       and t.origin = o.origin and t.state in ('pending', 'retry_wait'))
+                                       and t.origin = o.origin and t.state in ('pending', 'retry_wait')
+                                       and t.from_artifact is null and (t.canary or not partition.canary))
                          end as at) due
-            where o.origin = any(%(origins)s) and due.at is not null
-              and exists (select 1 from scrape.run_partitions p
-                           where p.run_id = %(run_id)s and p.retailer = %(retailer)s
-                             and p.paused_at is null and p.closing_at is null)), 1)::float8 as due_in_seconds;
+            where o.origin = any(%(origins)s) and due.at is not null), 1)::float8 as due_in_seconds;
 
 -- name: paused_origins :many
 -- Which of these origins are paused now, so that leases on them that have not started are given back.

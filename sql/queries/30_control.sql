@@ -7,9 +7,11 @@ update scrape.run_partitions
 returning retailer;
 
 -- name: resume_partition :maybe
--- Refusals from before are forgiven, else the next one would stop it again.
+-- Refusals from before are forgiven, else the next one would stop it again. A canary that failed is overruled by
+-- whoever resumes: its checks stay to be read, and acceptance judges all of it once more.
 update scrape.run_partitions
-   set paused_at = null, pause_reason = null, stopped_at = null, resumed_at = clock_timestamp()
+   set paused_at = null, pause_reason = null, stopped_at = null, resumed_at = clock_timestamp(),
+       canary = case when canary = 'failed' then 'passed' else canary end
  where run_id = %(run_id)s and retailer = %(retailer)s and paused_at is not null
 returning retailer;
 
@@ -21,9 +23,12 @@ update scrape.run_partitions
 returning retailer;
 
 -- name: set_deadline :none
--- A live key. A window that is collected late has its time from the moment it was planned.
+-- A live key. A window that is collected late has its time from the moment it was planned, one that is repaired from
+-- the moment its repair began.
 update scrape.run_partitions p
-   set deadline_at = greatest(r.window_end, p.planned_at)
+   set deadline_at = greatest(r.window_end, p.planned_at,
+                              (select b.created_at from scrape.recovery_batches b
+                                where b.recovery_batch_id = p.recovery_batch_id))
                      + coalesce(make_interval(secs => %(deadline_seconds)s::float8), r.window_end - r.window_start)
   from scrape.runs r
  where p.run_id = %(run_id)s and p.retailer = %(retailer)s and r.run_id = p.run_id;

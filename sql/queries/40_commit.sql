@@ -12,7 +12,7 @@ with result as materialized (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
         refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
         failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
-        extractor_version text, collisions integer)
+        extractor_version text, collisions integer, unreadable boolean)
      order by task_key
 ), held as materialized (
     select r.*
@@ -34,6 +34,7 @@ with result as materialized (
            last_failure_class = case when r.state = 'committed' then t.last_failure_class
                                      else coalesce(r.task_class, t.last_failure_class) end,
            rows_committed = r.row_count,
+           from_artifact = case when r.unreadable then null else t.from_artifact end,
            next_attempt_at = clock_timestamp() + make_interval(secs => r.delay_seconds),
            lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null
       from held r
@@ -114,7 +115,7 @@ on conflict (observation_key, source_task_key) do update set
     recorded_at = clock_timestamp();
 
 -- name: drop_lost :none
--- What these tasks gave under an earlier generation and lost with, and do not give any more.
+-- What these tasks gave before they were repaired and lost with, and do not give any more.
 with old as materialized (
     select c.observation_key, c.source_task_key
       from scrape.observation_collisions c
@@ -126,8 +127,9 @@ delete from scrape.observation_collisions c
  using old
  where c.observation_key = old.observation_key and c.source_task_key = old.source_task_key;
 
--- name: drop_unyielded :many
--- What these tasks gave under an earlier generation and do not give any more.
+-- name: drop_unyielded :none
+-- What these tasks gave before they were repaired, and do not give any more. It was reverted then, and where another
+-- task's row was there to take its place, it took it then.
 with old as materialized (
     select o.observation_key
       from scrape.observations o
@@ -137,38 +139,7 @@ with old as materialized (
 )
 delete from scrape.observations o
  using old
- where o.observation_key = old.observation_key
-returning o.observation_key;
-
--- name: lock_collisions :many
--- Before the best of them is chosen, in a statement of its own: another task may be dropping its row just now.
-select observation_key
-  from scrape.observation_collisions
- where observation_key = any(%(observation_keys)s::uuid[])
- order by observation_key, source_task_key
-   for update;
-
--- name: promote_collisions :none
--- Where the owner of a key dropped its row, the best valid row of the others takes its place.
-with best as materialized (
-    select distinct on (c.observation_key) c.*
-      from scrape.observation_collisions c
-     where c.observation_key = any(%(observation_keys)s::uuid[]) and c.validation_state = 'valid'
-     order by c.observation_key, c.observed_at desc, c.generation desc, c.lease_token desc, c.source_task_key desc
-), taken as (
-    delete from scrape.observation_collisions c
-     using best
-     where c.observation_key = best.observation_key and c.source_task_key = best.source_task_key
-    returning c.*
-)
-insert into scrape.observations (
-       observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
-       generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version)
-select observation_key, run_id, retailer, context, entity_key, collection_window, source_task_key, attempt_id,
-       generation, lease_token, validation_state, observed_at, payload, payload_hash, sources, extractor_version
-  from taken
- order by observation_key
-on conflict (observation_key) do nothing;
+ where o.observation_key = old.observation_key;
 
 -- name: store_artifacts :none
 -- Where the synced bytes lie; the same bytes stored twice in a run point to the first place, but never to that of a

@@ -32,6 +32,90 @@ select count(*) as rows,
   from scrape.observations
  where run_id = %(run_id)s and retailer = %(retailer)s and validation_state = 'valid';
 
+-- name: published_content :many
+-- What the version that stands holds of each retailer.
+select d.dataset_version, r.key as retailer, (r.value ->> 'rows')::bigint as rows, r.value ->> 'content_hash' as content_hash
+  from scrape.dataset_candidates d
+ cross join lateral jsonb_each(d.publication -> 'retailers') as r
+ where d.run_id = %(run_id)s and d.state = 'published'
+ order by r.key;
+
+-- name: accepted_windows :many
+-- The figures of the retailer's last accepted earlier windows, newest first.
+select r.run_id, r.collection_window, r.window_start, c.verdict -> 'figures' as figures
+  from scrape.runs r
+  join scrape.runs mine on mine.run_id = %(run_id)s and mine.dataset_id = r.dataset_id
+ cross join lateral (
+       select state, verdict
+         from scrape.candidates c
+        where c.run_id = r.run_id and c.retailer = %(retailer)s
+        order by generation desc
+        limit 1) c
+ where r.window_start < mine.window_start and c.state = 'accepted' and c.verdict ? 'figures'
+ order by r.window_start desc
+ limit %(at_most)s;
+
+-- name: copy_earlier_rows :copy
+-- What an accepted earlier window says of the retailer's entities.
+copy (
+    select o.entity_key, o.context, o.payload ->> 'price', o.payload ->> 'list_price', o.payload ->> 'currency', o.payload_hash
+      from scrape.observations o
+     where o.run_id = %(run_id)s and o.retailer = %(retailer)s and o.validation_state = 'valid'
+) to stdout;
+
+-- name: copy_published_rows :copy
+-- What the version of this window that stands says of the retailer's entities.
+copy (
+    select p.entity_key, p.context, p.payload ->> 'price', p.payload ->> 'list_price', p.payload ->> 'currency', p.payload_hash
+      from scrape.as_of(%(dataset_id)s, %(collection_window)s, %(dataset_version)s) p
+     where p.retailer = %(retailer)s
+) to stdout;
+
+-- name: count_undiscovered :one
+-- Pages that gave rows in that earlier window, and that nobody planned in this one.
+select count(*) as pages
+  from scrape.tasks before
+ where before.run_id = %(earlier_run_id)s and before.retailer = %(retailer)s and before.state = 'committed'
+   and not exists (select from scrape.tasks now
+                    where now.run_id = %(run_id)s and now.retailer = %(retailer)s
+                      and now.canonical_url = before.canonical_url and now.context = before.context);
+
+-- name: last_page_states :many
+-- What the last answer of each task that has ended turned out to be.
+select a.page_state, count(*) as tasks
+  from scrape.tasks t
+  join scrape.attempts a on a.attempt_id = t.attempt_id
+ where t.run_id = %(run_id)s and t.retailer = %(retailer)s and a.page_state is not null
+   and t.state in ('committed', 'quarantined', 'gone')
+ group by a.page_state
+ order by tasks desc, a.page_state;
+
+-- name: count_canary :one
+select count(*) filter (where state = 'committed') as committed, count(*) filter (where state = 'gone') as gone,
+       count(*) filter (where state = 'quarantined') as quarantined, count(*) as planned
+  from scrape.tasks
+ where run_id = %(run_id)s and retailer = %(retailer)s and canary;
+
+-- name: decide_canary :maybe
+-- A canary that failed stops the retailer: nothing further of it is asked for until a person decides.
+update scrape.run_partitions
+   set canary = case when %(passed)s then 'passed' else 'failed' end, canary_checks = %(checks)s,
+       paused_at = case when %(passed)s then paused_at else coalesce(paused_at, clock_timestamp()) end,
+       pause_reason = case when %(passed)s then pause_reason else coalesce(pause_reason, %(reason)s) end
+ where run_id = %(run_id)s and retailer = %(retailer)s and canary = 'running'
+returning canary;
+
+-- name: add_waiver :none
+insert into scrape.waivers (waiver_id, run_id, retailer, rule, owner, reason, until)
+values (%(waiver_id)s, %(run_id)s, %(retailer)s, %(rule)s, %(owner)s, %(reason)s, %(until)s);
+
+-- name: get_waivers :many
+-- Those that count now, of one retailer or of the dataset; an expired one does not.
+select waiver_id, run_id, retailer, rule, owner, reason, until
+  from scrape.waivers
+ where run_id = %(run_id)s and retailer is not distinct from %(retailer)s and until > clock_timestamp()
+ order by rule, created_at;
+
 -- name: clock :one
 select extract(epoch from clock_timestamp())::float8 as now;
 
@@ -47,16 +131,19 @@ select state, count(*) as tasks
 select (select count(distinct c.observation_key)
           from scrape.observation_collisions c
           join scrape.observations o using (observation_key)
-         where c.run_id = %(run_id)s and c.retailer = %(retailer)s and c.payload_hash <> o.payload_hash)
+         where c.run_id = %(run_id)s and c.retailer = %(retailer)s and c.payload_hash <> o.payload_hash
+           and c.validation_state = 'valid' and o.validation_state = 'valid')
      + (select coalesce(sum(a.collisions), 0)
           from scrape.attempts a
          where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.outcome = 'committed') as collisions;
 
 -- name: copy_candidate_rows :copy
 copy (
-    select o.entity_key, o.context, t.url, extract(epoch from o.observed_at)::float8, o.payload::text
+    select o.entity_key, o.context, t.url, a.artifact_sha256, o.payload_hash, extract(epoch from o.observed_at)::float8,
+           o.payload::text
       from scrape.observations o
       join scrape.tasks t on t.task_key = o.source_task_key
+      join scrape.attempts a on a.attempt_id = o.attempt_id
      where o.run_id = %(run_id)s and o.retailer = %(retailer)s and o.validation_state = 'valid'
      order by o.observation_key
 ) to stdout;
@@ -74,6 +161,13 @@ returning state;
 insert into scrape.verdicts (run_id, retailer, generation, sequence, accepted, content_hash, checks)
 values (%(run_id)s, %(retailer)s, %(generation)s, %(sequence)s, %(accepted)s, %(content_hash)s, %(checks)s);
 
+-- name: get_verdicts :many
+-- The last judgement of every generation of a run's retailers.
+select distinct on (v.retailer, v.generation) v.retailer, v.generation, v.accepted, v.checks, v.judged_at
+  from scrape.verdicts v
+ where v.run_id = %(run_id)s and v.retailer is not null
+ order by v.retailer, v.generation, v.verdict_id desc;
+
 -- name: get_members :many
 -- The current generation of every retailer in the run's scope; a retailer not yet planned has none.
 select p.retailer, c.generation, c.state, c.content_hash, c.verdict
@@ -89,7 +183,7 @@ select p.retailer, c.generation, c.state, c.content_hash, c.verdict
 
 -- name: get_dataset_candidate :maybe
 -- The newest attempt to make a version of this run.
-select sequence, state, members, verdict, content_hash, dataset_version
+select sequence, state, members, verdict, content_hash, dataset_version, publication
   from scrape.dataset_candidates
  where run_id = %(run_id)s
  order by sequence desc
@@ -97,11 +191,9 @@ select sequence, state, members, verdict, content_hash, dataset_version
 
 -- name: get_published_candidate :maybe
 -- The attempt that became the version that stands.
-select sequence, state, members, verdict, content_hash, dataset_version
+select sequence, state, members, verdict, content_hash, dataset_version, publication
   from scrape.dataset_candidates
- where run_id = %(run_id)s and state = 'published'
- order by dataset_version desc
- limit 1;
+ where run_id = %(run_id)s and state = 'published';
 
 -- name: find_undecided :many
 -- Partitions of which nothing is open and that nobody judged: what their collecting run left was ended without it.
@@ -109,15 +201,15 @@ select c.run_id, c.retailer, r.collection_window
   from scrape.candidates c
   join scrape.runs r using (run_id)
   join scrape.run_partitions p using (run_id, retailer)
- where c.state in ('collecting', 'candidate') and r.dataset_id = %(dataset_id)s and p.planned_at is not null
+ where c.state in ('collecting', 'candidate') and p.canary in ('none', 'passed') and r.dataset_id = %(dataset_id)s and p.planned_at is not null
    and not exists (select 1 from scrape.tasks t
                     where t.run_id = c.run_id and t.retailer = c.retailer
                       and t.state in ('pending', 'retry_wait', 'leased'))
  order by r.window_start, c.retailer;
 
 -- name: find_releasable :many
--- Windows whose retailers are all accepted and that may lack a version of what was accepted: nobody judged them
--- together yet, nobody published what was, or a retailer was judged again since.
+-- Windows that may lack a version of what is accepted: nobody judged their retailers together yet, nobody published
+-- what was, or a retailer was judged again since. Which of them are due, their policy says.
 select r.run_id, r.collection_window
   from scrape.runs r
   left join lateral (
@@ -127,14 +219,14 @@ select r.run_id, r.collection_window
         order by sequence desc
         limit 1) d on true
   cross join lateral (
-       select bool_and(coalesce(c.state = 'accepted', false)) as accepted, max(c.decided_at) as decided_at
+       select coalesce(bool_or(c.state = 'accepted'), false) as accepted, max(c.decided_at) as decided_at
          from scrape.run_partitions p
-         left join lateral (
+        cross join lateral (
               select state, decided_at
                 from scrape.candidates c
                where c.run_id = p.run_id and c.retailer = p.retailer
                order by generation desc
-               limit 1) c on true
+               limit 1) c
         where p.run_id = r.run_id) members
  where r.dataset_id = %(dataset_id)s
    and members.accepted
@@ -166,9 +258,19 @@ update scrape.dataset_candidates
        verdict = verdict || jsonb_build_object('accepted', false, 'member_moved', %(retailer)s::text)
  where run_id = %(run_id)s and state = 'accepted';
 
+-- name: versions_before :many
+-- How many rows the last published earlier windows have, newest first.
+select r.collection_window, r.window_start, (d.publication ->> 'rows')::bigint as rows
+  from scrape.runs r
+  join scrape.runs mine on mine.run_id = %(run_id)s and mine.dataset_id = r.dataset_id
+  join scrape.dataset_candidates d on d.run_id = r.run_id and d.state = 'published'
+ where r.window_start < mine.window_start
+ order by r.window_start desc
+ limit %(at_most)s;
+
 -- name: count_duplicate_entities :one
 -- Over all members: entities with more than one valid row in this run and context.
 select count(*) as entities
   from (select 1 from scrape.observations
-         where run_id = %(run_id)s and validation_state = 'valid'
+         where run_id = %(run_id)s and retailer = any(%(retailers)s::text[]) and validation_state = 'valid'
          group by entity_key, context having count(*) > 1) as doubled;

@@ -5,7 +5,7 @@ select count(*) as due
   join scrape.outbox e using (event_id)
   join scrape.runs r using (run_id)
  where r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
-   and ((d.state = 'unsent' and d.next_try_at <= clock_timestamp()) or d.state = 'uncertain'
+   and ((d.state in ('unsent', 'uncertain') and d.next_try_at <= clock_timestamp())
         or (d.state = 'sending' and d.send_until < clock_timestamp()));
 
 -- name: claim_delivery :maybe
@@ -18,18 +18,19 @@ with due as materialized (
       join scrape.runs r using (run_id)
      where d.state = 'unsent' and d.next_try_at <= (select clock_timestamp())
        and r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
-     order by d.next_try_at
+     order by e.created_at, d.destination
      limit 1
        for update of d skip locked
 ), taken as (
     update scrape.deliveries d
        set state = 'sending', send_token = d.send_token + 1, tries = d.tries + 1,
-           send_until = clock_timestamp() + make_interval(secs => %(send_seconds)s)
+           send_until = clock_timestamp() + make_interval(secs => (%(send_seconds)s::jsonb ->> d.destination)::float8)
       from due
      where d.event_id = due.event_id and d.destination = due.destination
     returning d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key
 )
-select taken.*, e.run_id, e.payload, e.created_at
+select taken.*, e.run_id, e.event_type, e.payload, e.created_at,
+       extract(epoch from clock_timestamp() - e.created_at)::float8 as age_seconds
   from taken join scrape.outbox e using (event_id);
 
 -- name: mark_delivered :maybe
@@ -49,6 +50,57 @@ update scrape.deliveries
  where event_id = %(event_id)s and destination = %(destination)s and state = 'sending' and send_token = %(send_token)s
 returning event_id;
 
+-- name: mark_uncertain :maybe
+-- transition: delivery sending -> uncertain
+-- The body went out and no clear answer came: the destination is asked, after the delay.
+update scrape.deliveries
+   set state = 'uncertain', send_until = null, last_error = %(error)s,
+       next_try_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s)
+ where event_id = %(event_id)s and destination = %(destination)s and state = 'sending' and send_token = %(send_token)s
+returning event_id;
+
+-- name: mark_failed :maybe
+-- transition: delivery sending -> failed
+-- transition: delivery uncertain -> failed
+-- A definitive refusal, or three days of trying: a person decides.
+update scrape.deliveries
+   set state = 'failed', send_until = null, last_error = %(error)s
+ where event_id = %(event_id)s and destination = %(destination)s and state in ('sending', 'uncertain')
+   and send_token = %(send_token)s
+returning event_id;
+
+-- name: ask_again :maybe
+-- The destination did not say whether it has the event: it is asked once more, after the delay.
+update scrape.deliveries
+   set last_error = %(error)s, tries = tries + 1,
+       next_try_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s)
+ where event_id = %(event_id)s and destination = %(destination)s and state = 'uncertain' and send_token = %(send_token)s
+returning event_id;
+
+-- name: send_again :many
+-- transition: delivery delivered -> unsent
+-- transition: delivery failed -> unsent
+-- A person, or a destination that has lost it, wants the event once more; under the same key.
+update scrape.deliveries d
+   set state = 'unsent', delivered_at = null, receipt = null, next_try_at = clock_timestamp(), tries = 0
+  from scrape.outbox e
+  join scrape.runs r using (run_id)
+ where e.event_id = d.event_id and r.dataset_id = %(dataset_id)s and d.event_id = %(event_id)s
+   and (%(destination)s::text is null or d.destination = %(destination)s)
+   and d.state in ('delivered', 'failed')
+returning d.event_id, d.destination;
+
+-- name: get_delivered :many
+-- What the destinations said they have.
+select d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key, e.run_id, e.event_type, e.payload, e.created_at,
+       0::float8 as age_seconds
+  from scrape.deliveries d
+  join scrape.outbox e using (event_id)
+  join scrape.runs r using (run_id)
+ where d.state = 'delivered' and r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
+ order by e.created_at desc
+ limit %(at_most)s;
+
 -- name: expire_sending :many
 -- transition: delivery sending -> uncertain
 -- A sender that stopped in the middle: nobody knows what arrived, so the destination is asked.
@@ -60,7 +112,8 @@ with stopped as materialized (
        for update skip locked
 )
 update scrape.deliveries d
-   set state = 'uncertain', send_until = null, last_error = 'the sender stopped before it knew'
+   set state = 'uncertain', send_until = null, last_error = 'the sender stopped before it knew',
+       next_try_at = clock_timestamp()
   from stopped
  where d.event_id = stopped.event_id and d.destination = stopped.destination
 returning d.event_id, d.destination;
@@ -70,11 +123,12 @@ returning d.event_id, d.destination;
 select set_config('idle_in_transaction_session_timeout', '0', true) as idle;
 
 -- name: get_uncertain :many
-select d.event_id, d.destination, d.send_token, d.idempotency_key, e.run_id, e.payload
+select d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key, e.run_id, e.event_type, e.payload, e.created_at,
+       extract(epoch from clock_timestamp() - e.created_at)::float8 as age_seconds
   from scrape.deliveries d
   join scrape.outbox e using (event_id)
   join scrape.runs r using (run_id)
- where d.state = 'uncertain' and r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
+ where d.state = 'uncertain' and d.next_try_at <= clock_timestamp() and r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[])
  order by e.created_at;
 
 -- name: settle_uncertain :maybe
@@ -91,18 +145,59 @@ update scrape.deliveries
 returning event_id;
 
 -- name: copy_version :copy
--- One version of one window, whole: what a destination receives.
+-- One window exactly as a version has it.
 copy (
-    select retailer, context, entity_key, extract(epoch from observed_at)::float8, extractor_version, payload::text
-      from scrape.published_observations
-     where run_id = %(run_id)s and dataset_version = %(dataset_version)s
-     order by retailer, entity_key, context
+    select p.retailer, p.context, p.entity_key, p.dataset_version, p.change, p.unverified,
+           extract(epoch from p.observed_at)::float8, extract(epoch from p.known_at)::float8, p.extractor_version,
+           p.payload_hash, p.payload::text
+      from scrape.as_of(%(dataset_id)s, %(collection_window)s, %(dataset_version)s) p
+     order by p.retailer, p.entity_key, p.context
+) to stdout;
+
+-- name: copy_changes :copy
+-- What a version changes in the one before: new, corrected and withdrawn rows. The first version is all new.
+copy (
+    select p.retailer, p.context, p.entity_key, p.dataset_version, p.change, false,
+           extract(epoch from p.observed_at)::float8, extract(epoch from d.published_at)::float8, p.extractor_version,
+           p.payload_hash, p.payload::text
+      from scrape.published_observations p
+      join scrape.dataset_candidates d on d.run_id = p.run_id and d.dataset_version = p.dataset_version
+     where p.dataset_id = %(dataset_id)s and p.collection_window = %(collection_window)s
+       and p.dataset_version = %(dataset_version)s
+     order by p.retailer, p.entity_key, p.context
+) to stdout;
+
+-- name: copy_withdrawn :copy
+-- Rows that this version or an earlier one of the window withdrew, and none gave back: a keyed destination buries them.
+copy (
+    select p.retailer, p.context, p.entity_key, p.dataset_version, p.change, false,
+           extract(epoch from p.observed_at)::float8, extract(epoch from d.published_at)::float8, p.extractor_version,
+           p.payload_hash, p.payload::text
+      from (select distinct on (observation_key) *
+              from scrape.published_observations
+             where dataset_id = %(dataset_id)s and collection_window = %(collection_window)s
+               and dataset_version <= %(dataset_version)s
+             order by observation_key, dataset_version desc) p
+      join scrape.dataset_candidates d on d.run_id = p.run_id and d.dataset_version = p.dataset_version
+     where p.change = 'withdrawn'
+     order by p.retailer, p.entity_key, p.context
 ) to stdout;
 
 -- name: get_deliveries :many
-select d.destination, d.state, d.tries, d.delivered_at, d.receipt, d.last_error, d.next_try_at, e.run_id,
-       (e.payload ->> 'dataset_version')::integer as dataset_version
+select d.event_id, d.destination, d.state, d.tries, d.delivered_at, d.receipt, d.last_error, d.next_try_at, e.run_id,
+       e.event_type, (e.payload ->> 'dataset_version')::integer as dataset_version, e.created_at
   from scrape.deliveries d
   join scrape.outbox e using (event_id)
  where e.run_id = %(run_id)s
  order by e.created_at, d.destination;
+
+-- name: list_deliveries :many
+-- The newest deliveries of a dataset, those that wait for a person first.
+select d.event_id, d.destination, d.state, d.tries, d.delivered_at, d.receipt, d.last_error, d.next_try_at, e.run_id,
+       e.event_type, (e.payload ->> 'dataset_version')::integer as dataset_version, e.created_at
+  from scrape.deliveries d
+  join scrape.outbox e using (event_id)
+  join scrape.runs r using (run_id)
+ where r.dataset_id = %(dataset_id)s
+ order by d.state <> 'failed', d.state = 'delivered', e.created_at desc, d.destination
+ limit %(at_most)s;

@@ -1,12 +1,14 @@
 -- name: partition_counts :many
 -- Per retailer of one run: tasks by state, attempts, rows, pause; what `status` and the Dagster metadata show.
 select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_reason, p.stopped_at,
-       p.closing_at, p.deadline_at, p.extractor_version,
+       p.closing_at, p.deadline_at, coalesce(b.extractor_version, p.extractor_version) as extractor_version,
+       p.canary, p.canary_checks, b.recovery_batch_id, b.created_at as recovery_began,
        coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
        coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
        coalesce(o.observations, 0) as observations, c.generation, c.state as candidate_state, c.verdict
   from scrape.run_partitions p
+  left join scrape.recovery_batches b using (recovery_batch_id)
   left join lateral (
        select count(*) filter (where state = 'pending') as pending,
               count(*) filter (where state = 'retry_wait') as retry_wait,
@@ -99,14 +101,16 @@ select r.run_id, r.collection_window, r.window_start, r.window_end, r.created_at
 
 -- name: open_work :many
 -- Partitions with open tasks, for a worker that is told no window: oldest window first.
-select p.run_id, p.retailer, p.manifest_hash, r.dataset_id, r.collection_window
+select p.run_id, p.retailer, r.dataset_id, r.collection_window
   from scrape.run_partitions p
   join scrape.runs r using (run_id)
- where p.planned_at is not null and (p.paused_at is null or p.closing_at is not null)
+ where p.planned_at is not null
    and (%(dataset_id)s::text is null or r.dataset_id = %(dataset_id)s)
    and exists (select 1 from scrape.tasks t
                 where t.run_id = p.run_id and t.retailer = p.retailer
-                  and t.state in ('pending', 'retry_wait', 'leased'))
+                  and t.state in ('pending', 'retry_wait', 'leased')
+                  and (p.paused_at is null or p.closing_at is not null
+                       or (t.from_artifact is not null and p.canary <> 'failed')))
  order by r.window_start, p.retailer;
 
 -- name: get_artifact :maybe
@@ -114,6 +118,20 @@ select p.run_id, p.retailer, p.manifest_hash, r.dataset_id, r.collection_window
 select segment, segment_offset, length, body_bytes
   from scrape.artifacts
  where run_id = %(run_id)s and sha256 = %(sha256)s;
+
+-- name: stored_pages :many
+-- Tasks of one retailer whose last attempt has its bytes stored, in the order of their keys, which are hashes: the
+-- first of them are a fair sample.
+select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.state, t.last_failure_class, a.page_state, a.reason,
+       f.sha256, f.segment, f.segment_offset, f.length
+  from scrape.tasks t
+  join scrape.attempts a on a.attempt_id = t.attempt_id
+  join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
+ where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+   and (%(urls)s::text[] is null or t.canonical_url = any(%(urls)s))
+   and (%(sha256)s::text is null or f.sha256 = %(sha256)s)
+ order by t.task_key
+ limit %(at_most)s;
 
 -- name: urls_in_state :many
 -- The pages of a run whose tasks are in one of these states.

@@ -44,11 +44,12 @@ select task_key::text as key
  where attempt_count <> lease_token - budget_base_token - release_count or attempt_count > max_attempts;
 
 -- name: invariant_extractor_is_frozen :many
--- A committed attempt outside of a recovery extracted with the version that its retailer was planned with.
+-- A committed attempt extracted with the version that its retailer was planned with, or that its recovery batch names.
 select a.attempt_id::text as key
   from scrape.attempts a
   join scrape.run_partitions p using (run_id, retailer)
- where a.outcome = 'committed' and a.recovery_batch_id is null and a.extractor_version <> p.extractor_version;
+  left join scrape.recovery_batches b on b.recovery_batch_id = a.recovery_batch_id
+ where a.outcome in ('committed', 'reverted') and a.extractor_version <> coalesce(b.extractor_version, p.extractor_version);
 
 -- name: invariant_one_attempt_per_token :many
 -- Every token ever issued has its attempt row, without a gap.
@@ -79,14 +80,32 @@ select task_key::text as key
  where state in ('pending', 'retry_wait') and attempt_count >= max_attempts;
 
 -- name: invariant_only_legal_moves :many
--- Every logged task move is one that the state machine allows.
-select id::text as key
-  from scrape.state_log
- where kind = 'task'
-   and (coalesce(old_state, '-'), new_state) not in (
+-- Every logged task move is one that the state machine allows; what had ended is open again only by a recovery batch.
+select l.id::text as key
+  from scrape.state_log l
+ where l.kind = 'task'
+   and (coalesce(l.old_state, '-'), l.new_state) not in (
        ('-', 'pending'), ('pending', 'leased'), ('retry_wait', 'leased'), ('leased', 'pending'),
        ('leased', 'retry_wait'), ('leased', 'committed'), ('leased', 'quarantined'), ('leased', 'gone'),
-       ('pending', 'quarantined'), ('retry_wait', 'quarantined'));
+       ('pending', 'quarantined'), ('retry_wait', 'quarantined'))
+   and not (l.new_state = 'pending' and l.old_state in ('committed', 'quarantined', 'gone', 'retry_wait')
+            and exists (select from scrape.tasks t where t.task_key = l.key::uuid and t.recovery_batch_id is not null));
+
+-- name: invariant_repaired_under_a_batch :many
+-- A task beyond its first generation belongs to a recovery batch of its own retailer and generation.
+select t.task_key::text as key
+  from scrape.tasks t
+  left join scrape.recovery_batches b using (recovery_batch_id)
+ where (t.generation > 1 or t.recovery_batch_id is not null)
+   and ((b.run_id, b.retailer, b.generation) is distinct from (t.run_id, t.retailer, t.generation));
+
+-- name: invariant_one_current_generation :many
+-- Of a retailer's generations only the newest is alive.
+select c.run_id || ' ' || c.retailer || ' generation ' || c.generation as key
+  from scrape.candidates c
+ where (c.state = 'replaced') <> exists (select from scrape.candidates n
+                                          where n.run_id = c.run_id and n.retailer = c.retailer
+                                            and n.generation > c.generation);
 
 -- name: invariant_tokens_rise :many
 -- A task's fencing token rises with every claim.
@@ -115,7 +134,7 @@ select r.run_id
 select c.run_id || ' ' || c.retailer as key
   from scrape.candidates c
   join scrape.run_partitions p using (run_id, retailer)
- where c.state <> 'collecting'
+ where c.state not in ('collecting', 'replaced')
    and (p.planned_at is null
         or exists (select 1 from scrape.tasks t
                     where t.run_id = c.run_id and t.retailer = c.retailer
@@ -134,50 +153,94 @@ select c.run_id || ' ' || c.retailer as key
  where c.state = 'accepted' and c.content_hash <> h.content_hash;
 
 -- name: invariant_published_was_accepted :many
--- A published version consists of exactly its members' accepted content.
-select d.run_id || ' v' || d.dataset_version as key
-  from scrape.dataset_candidates d
- cross join lateral jsonb_to_recordset(d.members) as m (retailer text, generation integer, content_hash text)
-  left join lateral (
-       select encode(sha256(convert_to(coalesce(
-                  string_agg(p.observation_key::text || ':' || p.payload_hash, e'\n' order by p.observation_key), ''),
-                  'UTF8')), 'hex') as content_hash
-         from scrape.published_observations p
-        where p.run_id = d.run_id and p.dataset_version = d.dataset_version and p.retailer = m.retailer) h on true
- where d.state = 'published' and m.content_hash <> h.content_hash
+-- A published version holds its members' accepted rows, but for those it carries, and no later version changed it.
+with versions as materialized (
+    select d.run_id, d.dataset_version, d.members, d.publication, r.dataset_id, r.collection_window
+      from scrape.dataset_candidates d
+      join scrape.runs r using (run_id)
+     where d.state in ('published', 'superseded')
+), holds as materialized (
+    select v.run_id, v.dataset_version, p.retailer,
+           encode(sha256(convert_to(string_agg(p.observation_key::text || ':' || p.payload_hash, e'\n'
+                                               order by p.observation_key), 'UTF8')), 'hex') as content_hash
+      from versions v
+     cross join lateral scrape.as_of(v.dataset_id, v.collection_window, v.dataset_version) p
+     group by v.run_id, v.dataset_version, p.retailer
+), recorded as materialized (
+    select v.run_id, v.dataset_version, r.key as retailer, r.value ->> 'content_hash' as content_hash,
+           (r.value ->> 'unverified')::bigint as unverified,
+           coalesce(jsonb_array_length(v.publication -> 'added'), 0) as added
+      from versions v
+     cross join lateral jsonb_each(v.publication -> 'retailers') as r
+)
+select coalesce(h.run_id, r.run_id) || ' v' || coalesce(h.dataset_version, r.dataset_version) || ' '
+       || coalesce(h.retailer, r.retailer) as key
+  from holds h
+  full join recorded r using (run_id, dataset_version, retailer)
+ where h.content_hash is distinct from r.content_hash
  union
-select p.run_id || ' v' || p.dataset_version
+select v.run_id || ' v' || v.dataset_version || ' ' || m.retailer
+  from versions v
+ cross join lateral jsonb_to_recordset(v.members) as m (retailer text, content_hash text, state text)
+  join recorded r on r.run_id = v.run_id and r.dataset_version = v.dataset_version and r.retailer = m.retailer
+ where m.state = 'accepted' and r.unverified = 0 and r.added = 0 and m.content_hash <> r.content_hash
+ union
+select p.run_id || ' v' || p.dataset_version || ' ' || p.retailer
   from (select distinct run_id, dataset_version, retailer from scrape.published_observations) p
  where not exists (
-       select from scrape.dataset_candidates d, jsonb_to_recordset(d.members) as m (retailer text)
-        where d.run_id = p.run_id and d.dataset_version = p.dataset_version and d.state = 'published'
-          and m.retailer = p.retailer);
+       select from versions v, jsonb_to_recordset(v.members) as m (retailer text, state text)
+        where v.run_id = p.run_id and v.dataset_version = p.dataset_version and m.retailer = p.retailer
+          and m.state = 'accepted');
 
 -- name: invariant_one_event_per_version :many
 -- Each published version has exactly one outbox event, and no event lacks its version.
 select coalesce(d.run_id || ' v' || d.dataset_version, e.event_id::text) as key
-  from (select run_id, dataset_version from scrape.dataset_candidates where state = 'published') d
+  from (select run_id, dataset_version from scrape.dataset_candidates where state in ('published', 'superseded')) d
   full join (select event_id, run_id, (payload ->> 'dataset_version')::integer as dataset_version
                from scrape.outbox where event_type = 'dataset.published') e
          on e.run_id = d.run_id and e.dataset_version = d.dataset_version
  where d.run_id is null or e.run_id is null;
 
 -- name: invariant_versions_are_gapless :many
--- Versions of a run's window count 1, 2, 3 without a gap.
+-- Versions of a run's window count 1, 2, 3 without a gap, and the last of them alone stands.
 select run_id as key
   from scrape.dataset_candidates
- where state = 'published'
+ where state in ('published', 'superseded')
  group by run_id
-having min(dataset_version) <> 1 or max(dataset_version) <> count(*);
+having min(dataset_version) <> 1 or max(dataset_version) <> count(*)
+    or count(*) filter (where state = 'published') <> 1
+    or max(dataset_version) filter (where state = 'published') <> max(dataset_version);
+
+-- name: invariant_correction_supersedes :many
+-- A corrected or withdrawn row names the version before it in which the same row stood, and a new row has none.
+select p.dataset_id || ' ' || p.collection_window || ' v' || p.dataset_version || ' ' || p.observation_key as key
+  from (select *, lag(dataset_version) over w as before, lag(change) over w as changed_before
+          from scrape.published_observations
+        window w as (partition by dataset_id, collection_window, observation_key order by dataset_version)) p
+ where p.supersedes_version is distinct from p.before
+    or (p.change = 'withdrawn' and p.changed_before = 'withdrawn');
 
 -- name: invariant_latest_is_published :many
--- Every latest row is a published row of its window and version.
+-- Every latest row is a published row of its window and version, and that row stands.
 select l.dataset_id || ' ' || l.entity_key as key
   from scrape.latest_observations l
-  left join scrape.published_observations p
+  left join scrape.published_history p
          on p.dataset_id = l.dataset_id and p.collection_window = l.collection_window
-        and p.dataset_version = l.dataset_version and p.observation_key = l.observation_key
+        and p.from_version = l.dataset_version and p.observation_key = l.observation_key
+        and p.change <> 'withdrawn' and p.until_version is null
  where p.payload_hash is distinct from l.payload_hash;
+
+-- name: invariant_latest_is_newest :many
+-- Every entity that has a published row that stands shows the one of its newest window.
+select n.dataset_id || ' ' || n.entity_key as key
+  from (select distinct on (h.dataset_id, h.entity_key, h.context) h.dataset_id, h.entity_key, h.context, h.observation_key
+          from scrape.published_history h
+          join scrape.runs r using (run_id)
+         where h.until_version is null and h.change <> 'withdrawn'
+         order by h.dataset_id, h.entity_key, h.context, r.window_end desc) n
+  full join scrape.latest_observations l
+         on l.dataset_id = n.dataset_id and l.entity_key = n.entity_key and l.context = n.context
+ where l.observation_key is distinct from n.observation_key;
 
 -- name: invariant_delivered_has_a_receipt :many
 -- A delivery is marked delivered with time and receipt, under the key its event and destination always have.

@@ -406,7 +406,7 @@ def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: set
     assert {r.check_name: r.passed for r in results} == {checks.name(c["rule"]): c["passed"] for c in verdict.checks}
     for retailer in ("fjordgear", "papelaria"):
         accept.accept_retailer(pool, dataset, run_id, retailer)
-    whole = accept.accept_dataset(pool, run_id)
+    whole = accept.accept_dataset(pool, dataset, run_id)
     assert {c["rule"] for c in whole.checks} == {s.name for s in checks.of_dataset(dataset)}
     with pytest.raises(Exception, match="not accepted"):
         publish.publish(pool, dataset, run_id)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.flow import plan
 from scrape_assets.rules import keys
+from scrape_assets.store import candidates, postgres, recovery, runs
+from scrape_assets.store.postgres import Pool
+from scrape_assets.store.recovery import Batch
 
 DATASET = """\
 dataset: {name}
@@ -81,3 +85,18 @@ def row(entity: str, payload: dict[str, Any], window: str) -> dict[str, Any]:
         "payload_hash": keys.payload_hash(payload),
         "sources": {},
     }
+
+
+def reopened(pool: Pool, run_id: str, retailer: str, *tasks: UUID, canary: bool = False) -> UUID:
+    """These tasks are open again under a recovery batch, with the declaration they were planned with."""
+    with postgres.transaction(pool) as tx:
+        runs.lock_partition(tx, run_id, retailer)
+        partition = runs.partitions(tx, run_id)[retailer]
+        current = candidates.current(tx, run_id, retailer)
+        assert partition.manifest is not None and current is not None
+        batch = Batch(
+            uuid4(), run_id, retailer, partition.manifest, str(partition.manifest_hash),
+            str(partition.extractor_version), {}, {}, dict.fromkeys(tasks), 3, canary,
+        )  # fmt: skip
+        recovery.open_batch(tx, batch, generation=current.generation, collecting=current.state == "collecting")
+        return batch.recovery_batch_id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -194,22 +193,10 @@ def test_a_page_that_postgres_refuses_keeps_what_it_can_store(pool: Pool, planne
 
 
 def reopened(pool: Pool, one: Claim) -> None:
-    """As a recovery batch leaves a task: its attempt and rows reverted, itself pending under the next generation."""
+    """As a recovery batch leaves a task; the first to be claimed."""
+    make.reopened(pool, RUN, "north", one.task_key)
     with postgres.transaction(pool) as tx:
-        values = {"task": one.task_key}
-        tx.execute(
-            "update scrape.tasks set state = 'pending', rows_committed = null, generation = 2, priority = 9,"
-            " attempt_count = 0, budget_base_token = lease_token, next_attempt_at = clock_timestamp()"
-            " where task_key = %(task)s",
-            values,
-        )
-        tx.execute(
-            "update scrape.attempts set outcome = 'reverted' where task_key = %(task)s and outcome = 'committed'",
-            values,
-        )
-        tx.execute(
-            "update scrape.observations set validation_state = 'reverted' where source_task_key = %(task)s", values
-        )
+        tx.execute("update scrape.tasks set priority = 9 where task_key = %s", (one.task_key,))
 
 
 def of(pool: Pool, one: Claim) -> list[tuple[Any, ...]]:
@@ -231,14 +218,17 @@ def test_a_task_that_commits_again_leaves_only_the_rows_it_still_has(pool: Pool,
         second = next(one for one in claim(tx, planned) if one.task_key == first.task_key)
     two = [row(second, name="new", entity=name) for name in ("b", "d")]
     again = replace(
-        committed(second, two[0]), rows=orjson.dumps(two).decode(), row_count=2, again=second.generation > 1
+        committed(second, two[0]),
+        rows=orjson.dumps(two).decode(),
+        row_count=2,
+        again=second.recovery_batch_id is not None,
     )
     with postgres.transaction(pool) as tx:
         assert store_finish(tx, again) == {second.attempt_id}
     assert of(pool, first) == [("b", "new", "valid"), ("d", "new", "valid")]
 
 
-def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(pool: Pool, planned: str) -> None:
+def test_a_row_whose_page_is_repaired_is_replaced_by_the_best_one_that_had_lost(pool: Pool, planned: str) -> None:
     owner, second, third = claimed(pool, planned)[:3]
     with postgres.transaction(pool) as tx:
         for one, seconds in ((second, 1), (third, 2), (owner, 3)):
@@ -255,52 +245,6 @@ def test_a_row_that_its_owner_dropped_is_replaced_by_the_best_one_that_had_lost(
     assert of(pool, second) == []
     lost = rows_of(pool, "select payload ->> 'name' from scrape.observation_collisions")
     assert lost == [("of 1",)]
-
-
-WAITING_FOR_A_LOCK = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-
-
-def until_somebody_waits_for_a_lock(pool: Pool) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not rows_of(pool, WAITING_FOR_A_LOCK):
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("owner_first", [True, False])
-def test_of_two_tasks_that_drop_a_row_at_one_moment_neither_leaves_its_own(
-    pool: Pool, planned: str, owner_first: bool
-) -> None:
-    owner, other, third = claimed(pool, planned)[:3]
-    with postgres.transaction(pool) as tx:
-        for one, seconds in ((third, 1), (other, 2), (owner, 3)):
-            its = committed(one, row(one, entity="same"))
-            assert store_finish(tx, replace(its, observed_at=its.observed_at + timedelta(seconds=seconds)))
-    for one in (owner, other):
-        reopened(pool, one)
-    with postgres.transaction(pool) as tx:
-        claims = {one.task_key: one for one in claim(tx, planned)}
-
-    def drops(tx: Transaction, one: Claim) -> set[Any]:
-        again = claims[one.task_key]
-        return store_finish(tx, replace(committed(again, row(again, entity=f"of {one.task_key}")), again=True))
-
-    def drops_alone(one: Claim) -> set[Any]:
-        with postgres.transaction(pool) as tx:
-            return drops(tx, one)
-
-    first, second = (owner, other) if owner_first else (other, owner)
-    with ThreadPoolExecutor(1) as thread:
-        with postgres.transaction(pool) as tx:
-            assert drops(tx, first)
-            waiting = thread.submit(drops_alone, second)
-            until_somebody_waits_for_a_lock(pool)
-        assert waiting.result()
-    left = rows_of(pool, "select source_task_key from scrape.observations where entity_key = 'same'")
-    assert left == [(third.task_key,)], "the row of the one that still has it"
-    assert rows_of(pool, "select 1 from scrape.observation_collisions where entity_key = 'same'") == []
-    # There is no recovery batch yet that could open a task again.
-    assert {v.name for v in verify.verify(pool).violations} == {"only_legal_moves"}
 
 
 def test_a_statement_that_postgres_refuses_for_another_reason_is_said_in_words(pool: Pool) -> None:

@@ -17,6 +17,7 @@ from scrape_assets.flow import accept, deliver, plan, publish, run, verify
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
 from scrape_assets.sinks import files
+from scrape_assets.sinks.outcome import Applied, Shipment
 from scrape_assets.store import outbox, postgres, publication
 from scrape_assets.store.postgres import Pool, Transaction
 from tests.helpers import make
@@ -42,7 +43,7 @@ def published(pool: Pool, tmp_path: Path, shop: Site) -> Dataset:
     work = run.assignments(pool, dataset, WINDOW, ["north"])
     asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "test-worker", {}), work))
     assert accept.accept_retailer(pool, dataset, run_id, "north").state == "accepted"
-    assert accept.accept_dataset(pool, run_id).state == "accepted"
+    assert accept.accept_dataset(pool, dataset, run_id).state == "accepted"
     assert publish.publish(pool, dataset, run_id).rows == 3
     return dataset
 
@@ -69,7 +70,8 @@ def write_event(tx: Transaction, window: str) -> None:
         "content_hash": "cd" * 32,
         "members": [],
     }
-    publication.write_event(tx, f"prices@{window}", event_id, payload, {"lake": keys.idempotency_key(event_id, "lake")})
+    to = {"lake": keys.idempotency_key(event_id, "lake")}
+    assert publication.write_event(tx, f"prices@{window}", event_id, "dataset.published", payload, to)
 
 
 def standing(pool: Pool) -> Any:
@@ -80,6 +82,16 @@ def standing(pool: Pool) -> Any:
             " d.next_try_at > clock_timestamp() as waits from scrape.deliveries d join scrape.outbox e using (event_id)"
         ).fetchall()
     return row
+
+
+def on_disk(path: Path, row: Any) -> dict[str, Any] | None:
+    """What the folder shows for the delivery."""
+    shipment = Shipment(
+        str(row.payload["event_id"]), "dataset.published", "", row.idempotency_key, row.payload, "full", (),
+        lambda: iter(()), lambda: iter(()),
+    )  # fmt: skip
+    found = files.find(path, shipment)
+    return found.receipt if isinstance(found, Applied) else None
 
 
 def overdue(pool: Pool) -> None:
@@ -113,7 +125,7 @@ def test_what_could_not_be_written_is_due_again_later_and_needs_no_request_to_th
     assert [sent.state for sent in deliver.deliver(pool, published, jitter=1.0)] == ["delivered"]
     row = standing(pool)
     assert (row.state, row.tries, row.last_error) == ("delivered", 2, None)
-    assert row.receipt == files.find(in_the_way, row.payload, row.idempotency_key)
+    assert row.receipt == on_disk(in_the_way, row)
     assert row.receipt["rows"] == 3
     assert shop.requests == asked
     assert verify.verify(pool).violations == []
@@ -146,7 +158,7 @@ def test_what_a_stopped_sender_left_is_looked_at_and_sent_again_only_if_it_is_no
     sent = deliver.deliver(pool, published, jitter=1.0)
     row = standing(pool)
     assert row.state == "delivered"
-    assert row.receipt == files.find(tmp_path / "published", row.payload, row.idempotency_key)
+    assert row.receipt == on_disk(tmp_path / "published", row)
     assert part.read_bytes() == whole
     assert [one.state for one in sent] == ["delivered"]
     assert row.last_error is None
@@ -182,16 +194,16 @@ def test_a_stale_token_marks_nothing(pool: Pool, dataset: Dataset) -> None:
     with postgres.transaction(pool) as tx:
         write_event(tx, WINDOW)
     with postgres.transaction(pool) as tx:
-        first = outbox.claim(tx, "prices", ["lake"], 600.0)
-        assert outbox.claim(tx, "prices", ["lake"], 600.0) is None
+        first = outbox.claim(tx, "prices", {"lake": 600.0})
+        assert outbox.claim(tx, "prices", {"lake": 600.0}) is None
     assert first is not None
     overdue(pool)
     with postgres.transaction(pool) as tx:
         assert outbox.expire(tx) == 1
-        (unknown,) = outbox.uncertain(tx, "prices", ["lake"])
+        (unknown,) = outbox.to_be_asked(tx, "prices", ["lake"])
         outbox.settle(tx, unknown, None)
     with postgres.transaction(pool) as tx:
-        second = outbox.claim(tx, "prices", ["lake"], 600.0)
+        second = outbox.claim(tx, "prices", {"lake": 600.0})
     assert second is not None
     assert (second.event_id, second.send_token) == (first.event_id, first.send_token + 1)
 
@@ -218,7 +230,7 @@ def test_a_sender_that_was_overtaken_says_so_and_leaves_the_mark_to_the_other(
         write_event(tx, WINDOW)
     send = files.send
 
-    def overtaken(*arguments: Any) -> dict[str, Any]:
+    def overtaken(*arguments: Any) -> Any:
         receipt = send(*arguments)
         with postgres.transaction(pool) as tx:
             tx.execute("update scrape.deliveries set send_token = send_token + 1, tries = tries + 1")

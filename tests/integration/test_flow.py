@@ -38,7 +38,7 @@ def judge(pool: Pool, dataset: Dataset) -> accept.Verdict:
     for name in sorted(dataset.retailers):
         verdict = accept.accept_retailer(pool, dataset, f"prices@{WINDOW}", name)
         print(name, verdict.state, verdict.reasons)
-    return accept.accept_dataset(pool, f"prices@{WINDOW}")
+    return accept.accept_dataset(pool, dataset, f"prices@{WINDOW}")
 
 
 def whole(pool: Pool, folder: Path, dataset: Dataset) -> accept.Verdict:
@@ -342,7 +342,7 @@ def test_a_window_waits_for_its_release_from_its_last_acceptance_to_its_version(
     assert publish.releasable(pool, dataset) == []
     accept.accept_retailer(pool, dataset, run_id, "south")
     assert publish.releasable(pool, dataset) == [WINDOW]
-    accept.accept_dataset(pool, run_id)
+    accept.accept_dataset(pool, dataset, run_id)
     assert publish.releasable(pool, dataset) == [WINDOW], "judged, but a release that died here must be asked for again"
     # A retailer that comes later belongs to later windows: this one does not wait for it.
     later = make.dataset(tmp_path, {"west": (shop.url, ["/p/w1"])})

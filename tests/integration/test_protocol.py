@@ -192,7 +192,7 @@ class Protocol(RuleBasedStateMachine):
     def judge(self) -> None:
         for retailer in self._planned():
             accept.accept_retailer(self.pool, self.dataset, RUN, retailer)
-        accept.accept_dataset(self.pool, RUN)
+        accept.accept_dataset(self.pool, self.dataset, RUN)
 
     @rule()
     def publish(self) -> None:

@@ -77,7 +77,7 @@ def accepted(pool: Pool, dataset: Dataset, window: str, pages: Mapping[str, dict
         assert len(commit.finish(tx, run_id, window, results, [])) == len(pages)
     verdict = judged(pool, dataset, run_id)
     assert verdict.state == "accepted", verdict.reasons
-    assert accept.accept_dataset(pool, run_id).state == "accepted"
+    assert accept.accept_dataset(pool, dataset, run_id).state == "accepted"
     return run_id
 
 
@@ -188,7 +188,7 @@ def test_a_window_without_a_row_is_rejected_and_the_last_version_stands(pool: Po
     verdict = judged(pool, dataset, newer)
     assert verdict.state == "rejected"
     assert {"not_empty", "coverage"} <= {reason.partition(":")[0] for reason in verdict.reasons}
-    assert accept.accept_dataset(pool, newer).state == "rejected"
+    assert accept.accept_dataset(pool, dataset, newer).state == "rejected"
     with pytest.raises(CandidateRejected, match="north: rejected"):
         publish.publish(pool, dataset, newer)
     assert (last_version(pool, older), last_version(pool, newer)) == (1, 0)

@@ -177,6 +177,6 @@ def test_a_restored_store_works_again_doubles_nothing_and_fences_the_workers_of_
             path = one.removeprefix(shop.url)
             assert shop.requests[path] == asked_then[path], "a page that the restored store knows was fetched again"
         assert accept.accept_retailer(pool, dataset, RUN, "north").state == "accepted"
-        accept.accept_dataset(pool, RUN)
+        accept.accept_dataset(pool, dataset, RUN)
         assert publish.publish(pool, dataset, RUN).rows == PAGES
         assert verify.verify(pool).violations == []

@@ -105,6 +105,25 @@ BREAKS: dict[str, list[str]] = {
     "invariant_latest_is_published": [
         f"update scrape.latest_observations set dataset_version = 2 where observation_key = {ONE_ROW}",
     ],
+    "invariant_latest_is_newest": [
+        f"delete from scrape.latest_observations where observation_key = {ONE_ROW}",
+    ],
+    "invariant_correction_supersedes": [
+        "alter table scrape.published_observations disable trigger user",
+        (
+            "insert into scrape.published_observations (dataset_id, collection_window, dataset_version, retailer, context,"
+            " observation_key, entity_key, observed_at, extractor_version, payload, payload_hash, change,"
+            " supersedes_version, run_id) select dataset_id, collection_window, 3, retailer, context, observation_key,"
+            " entity_key, observed_at, extractor_version, payload, payload_hash, 'corrected', 2, run_id"
+            f" from scrape.published_observations where observation_key = {ONE_ROW}"
+        ),
+    ],
+    "invariant_repaired_under_a_batch": [
+        f"update scrape.tasks set generation = 2 where task_key = {ONE_TASK}",
+    ],
+    "invariant_one_current_generation": [
+        f"insert into scrape.candidates (run_id, retailer, generation) values ('{RUN}', 'north', 2)",
+    ],
     "invariant_delivered_has_a_receipt": [
         "alter table scrape.deliveries drop constraint delivered_iff_receipt",
         "update scrape.deliveries set receipt = null where state = 'delivered'",
@@ -133,7 +152,7 @@ def delivered(pool: Pool, tmp_path: Path, shop: Site) -> Dataset:
     asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "test-worker", {}), work))
     for name in sorted(dataset.retailers):
         accept.accept_retailer(pool, dataset, RUN, name)
-    assert accept.accept_dataset(pool, RUN).state == "accepted"
+    assert accept.accept_dataset(pool, dataset, RUN).state == "accepted"
     assert publish.publish(pool, dataset, RUN).rows == 6
     assert [sent.state for sent in deliver.deliver(pool, dataset, jitter=0.5)] == ["delivered"]
     return dataset

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from scrape_assets.rules import acceptance
@@ -66,25 +64,3 @@ def test_each_member_that_is_not_accepted_is_named_with_its_state() -> None:
 def test_a_check_is_stored_with_all_that_it_said() -> None:
     check = Check("rule", False, "one", "two", "warn", [{"field": "price"}])
     assert Check(**check.record()) == check
-
-
-A, B = [{"retailer": "north", "content_hash": "a"}], [{"retailer": "north", "content_hash": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("judged", "verdict", "holds"),
-    [(A, {"checks": []}, True), (B, {"checks": []}, False), (A, None, False), (A, {"member_moved": "north"}, False)],
-)
-def test_a_verdict_holds_for_the_members_it_was_about_until_one_is_judged_again(
-    judged: list[dict[str, Any]], verdict: dict[str, Any] | None, holds: bool
-) -> None:
-    assert acceptance.still_holds(A, judged, verdict) is holds
-
-
-@pytest.mark.parametrize(
-    ("published", "rejected", "waits"), [(None, False, True), (B, False, True), (A, False, False), (None, True, False)]
-)
-def test_accepted_members_wait_for_a_version_of_exactly_them(
-    published: list[dict[str, Any]] | None, rejected: bool, waits: bool
-) -> None:
-    assert acceptance.waits_for_release(A, published=published, rejected=rejected) is waits

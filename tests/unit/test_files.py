@@ -17,6 +17,7 @@ import pytest
 
 from scrape_assets.sinks import files
 from scrape_assets.sinks.files import Format, Record
+from scrape_assets.sinks.outcome import Applied, NotApplied, Shipment
 
 FORMATS: tuple[Format, ...] = ("parquet", "csv", "jsonl")
 WINDOW = "2026-10-25-02:00+0100"
@@ -59,6 +60,10 @@ def event(version: int = 1) -> dict[str, Any]:
         "window_start": "2026-10-25T01:00:00+00:00",
         "window_end": "2026-10-25T02:00:00+00:00",
         "dataset_version": version,
+        "supersedes_version": None,
+        "changes": {"new": 2, "corrected": 0, "withdrawn": 0},
+        "gaps": {},
+        "unverified": {},
         "content_hash": "ab" * 32,
     }
 
@@ -66,7 +71,27 @@ def event(version: int = 1) -> dict[str, Any]:
 def send(
     path: Path, form: Format, rows: Iterator[Record] | list[Record], columns: tuple[str, ...] = COLUMNS, **more: int
 ) -> dict[str, Any]:
-    return files.send(path, form, event(**more), KEY, columns, iter(rows))
+    sent = files.send(path, form, shipment(rows, columns, **more))
+    assert isinstance(sent, Applied), sent
+    return sent.receipt
+
+
+def shipment(
+    rows: Iterator[Record] | list[Record] = (),
+    columns: tuple[str, ...] = COLUMNS,
+    key: str = KEY,
+    **more: int,
+) -> Shipment:
+    its = event(**more)
+    return Shipment(
+        its["event_id"], "dataset.published", "2026-10-25T03:00:00+00:00", key, its, "full", columns,
+        lambda: iter(rows), lambda: iter(()),
+    )  # fmt: skip
+
+
+def find(path: Path, version: int = 1, key: str = KEY) -> dict[str, Any] | None:
+    found = files.find(path, shipment(key=key, version=version))
+    return found.receipt if isinstance(found, Applied) else None
 
 
 def read(form: Format, data: bytes) -> list[dict[str, Any]]:
@@ -116,6 +141,7 @@ def test_the_manifest_says_what_the_file_is(tmp_path: Path, form: Format) -> Non
     manifest = json.loads((tmp_path / FOLDER / "manifest.json").read_text())
     assert manifest == {
         **event(),
+        "payload": "full",
         "idempotency_key": KEY,
         "rows": 2,
         "files": [{"name": f"part-0000.{form}", "bytes": len(data), "sha256": digest, "rows": 2}],
@@ -128,7 +154,7 @@ def test_a_version_without_rows_is_whole_too(tmp_path: Path, form: Format) -> No
     receipt = send(tmp_path, form, [])
     assert receipt["rows"] == 0
     assert read(form, (tmp_path / FOLDER / f"part-0000.{form}").read_bytes()) == []
-    assert files.find(tmp_path, event(), KEY) == receipt
+    assert find(tmp_path) == receipt
 
 
 def cut_short() -> Iterator[Record]:
@@ -141,11 +167,12 @@ def test_rows_that_end_early_leave_nothing_and_what_was_there_as_it_was(tmp_path
     receipt = send(tmp_path, form, [FULL, EMPTY])
     before = below(tmp_path)
     for version in (1, 2):
-        with pytest.raises(ConnectionError, match="ended early"):
-            send(tmp_path, form, cut_short(), version=version)
+        sent = files.send(tmp_path, form, shipment(cut_short(), version=version))
+        assert isinstance(sent, NotApplied)
+        assert "ended early" in sent.error
     assert below(tmp_path) == before
-    assert files.find(tmp_path, event(), KEY) == receipt
-    assert files.find(tmp_path, event(2), KEY) is None
+    assert find(tmp_path) == receipt
+    assert find(tmp_path, 2) is None
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -158,22 +185,22 @@ def test_sending_again_writes_the_same_and_gives_the_same_receipt(tmp_path: Path
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_earlier_delivery_is_found_by_its_key_while_its_files_are_whole(tmp_path: Path, form: Format) -> None:
-    assert files.find(tmp_path, event(), KEY) is None
+    assert find(tmp_path) is None
     receipt = send(tmp_path, form, [FULL, EMPTY])
     part = tmp_path / FOLDER / f"part-0000.{form}"
     whole = part.read_bytes()
-    assert files.find(tmp_path, event(), KEY) == receipt
-    assert files.find(tmp_path, event(), KEY.replace("lake", "pond")) is None
-    assert files.find(tmp_path / "elsewhere", event(), KEY) is None
+    assert find(tmp_path) == receipt
+    assert find(tmp_path, key=KEY.replace("lake", "pond")) is None
+    assert find(tmp_path / "elsewhere") is None
     middle = len(whole) // 2
     part.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-    assert files.find(tmp_path, event(), KEY) is None
+    assert find(tmp_path) is None
     part.write_bytes(whole[:-1])
-    assert files.find(tmp_path, event(), KEY) is None
+    assert find(tmp_path) is None
     part.unlink()
-    assert files.find(tmp_path, event(), KEY) is None
+    assert find(tmp_path) is None
     part.write_bytes(whole)
-    assert files.find(tmp_path, event(), KEY) == receipt
+    assert find(tmp_path) == receipt
 
 
 @pytest.mark.parametrize(
@@ -182,7 +209,7 @@ def test_an_earlier_delivery_is_found_by_its_key_while_its_files_are_whole(tmp_p
 def test_a_manifest_that_says_nothing_usable_is_no_delivery(tmp_path: Path, text: str) -> None:
     send(tmp_path, "jsonl", [FULL])
     (tmp_path / FOLDER / "manifest.json").write_text(text)
-    assert files.find(tmp_path, event(), KEY) is None
+    assert find(tmp_path) is None
 
 
 CELLS = {

@@ -12,7 +12,7 @@ from scrape_assets.datasets import schemas
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import deliver
 from scrape_assets.rules import validate
-from scrape_assets.rules.acceptance import Check
+from scrape_assets.rules.acceptance import Check, Limits
 
 COLUMNS = tuple(schemas.PRODUCT_OFFER_COLUMNS)
 GOOD = {
@@ -27,7 +27,15 @@ GOOD = {
 
 def judged(*payloads: dict[str, Any], observed_at: float = 1000.0) -> dict[str, Check]:
     rows = [
-        (f"entity {n}", "", f"http://shop.example/page{n}", observed_at, orjson.dumps(payload).decode())
+        (
+            f"entity {n}",
+            "",
+            f"http://shop.example/page{n}",
+            "ab" * 32,
+            "cd" * 16,
+            observed_at,
+            orjson.dumps(payload).decode(),
+        )
         for n, payload in enumerate(payloads)
     ]
     table = validate.frame(rows, COLUMNS)
@@ -35,7 +43,7 @@ def judged(*payloads: dict[str, Any], observed_at: float = 1000.0) -> dict[str, 
     checks = validate.judge(
         table,
         schemas.of("product_offer", Path()),
-        schemas.PRODUCT_OFFER_REQUIRED,
+        Limits(coverage=0.9, required=schemas.PRODUCT_OFFER_REQUIRED),
         collected_from=900.0,
         now=1100.0,
     )
@@ -75,8 +83,8 @@ def test_a_column_that_is_all_null_is_caught_where_it_is_required() -> None:
 
 def test_values_stay_what_they_are_beside_a_null() -> None:
     rows = [
-        ("e1", "", "p", 1.0, '{"gtin": "0012345", "sku": 9007199254740993, "promotion": ["a"]}'),
-        ("e2", "", "p", 1.0, '{"gtin": null, "name": null}'),
+        ("e1", "", "p", None, "", 1.0, '{"gtin": "0012345", "sku": 9007199254740993, "promotion": ["a"]}'),
+        ("e2", "", "p", None, "", 1.0, '{"gtin": null, "name": null}'),
     ]
     table = validate.frame(rows, COLUMNS)
     assert table["gtin"].tolist() == ["0012345", None]
@@ -102,12 +110,20 @@ def test_a_schema_of_ones_own_gives_a_verdict_for_whatever_the_columns_hold(
 ) -> None:
     (tmp_path / "pages.py").write_text(OWN)
     rows = [
-        (f"e{n}", "", f"http://shop.example/{n}", 1.0, orjson.dumps({"title": "x", "stock": a, "in_stock": b}).decode())
+        (
+            f"e{n}",
+            "",
+            f"http://shop.example/{n}",
+            None,
+            "",
+            1.0,
+            orjson.dumps({"title": "x", "stock": a, "in_stock": b}).decode(),
+        )
         for n, (a, b) in enumerate(zip(stock, flag, strict=True))
     ]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ("title",)), collected_from=0.0, now=2.0)}
     assert checks["required:title"].passed
     good = all(value is None or type(value) is int for value in stock)
     honest = all(value is None or type(value) is bool for value in flag)
@@ -127,10 +143,10 @@ def test_a_null_in_a_column_that_may_not_hold_one_fails_the_schema(
     tmp_path: Path, row: dict[str, Any], field: str
 ) -> None:
     (tmp_path / "pages.py").write_text(OWN.replace("pa.Field(nullable=True)", "pa.Field()"))
-    rows = [("e", "", "http://shop.example/1", 1.0, orjson.dumps(row).decode())]
+    rows = [("e", "", "http://shop.example/1", None, "", 1.0, orjson.dumps(row).decode())]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ("title",)), collected_from=0.0, now=2.0)}
     assert not checks["schema"].passed
     assert {sample["field"] for sample in checks["schema"].samples} == {field}
 
@@ -146,10 +162,12 @@ def test_a_schema_that_drops_invalid_rows_judges_them_all_the_same(tmp_path: Pat
         + "\n    class Config:\n        drop_invalid_rows = True\n"
     )
     (tmp_path / "pages.py").write_text(lenient)
-    rows = [("e", "", "http://shop.example/1", 1.0, b'{"title": "x", "stock": -1, "in_stock": true}'.decode())]
+    rows = [
+        ("e", "", "http://shop.example/1", None, "", 1.0, b'{"title": "x", "stock": -1, "in_stock": true}'.decode())
+    ]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ("title",)), collected_from=0.0, now=2.0)}
     assert not checks["schema"].passed
 
 
@@ -161,6 +179,8 @@ def test_a_missing_text_is_no_text_and_its_page_is_named(tmp_path: Path, titles:
             f"e{n}",
             "",
             f"http://shop.example/{n}",
+            None,
+            "",
             1.0,
             orjson.dumps({"title": one, "stock": 1, "in_stock": True}).decode(),
         )
@@ -168,7 +188,7 @@ def test_a_missing_text_is_no_text_and_its_page_is_named(tmp_path: Path, titles:
     ]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, [], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ()), collected_from=0.0, now=2.0)}
     assert not checks["schema"].passed
     pages = {sample["url"] for sample in checks["schema"].samples}
     assert pages == {f"http://shop.example/{n}" for n, one in enumerate(titles) if one is None}
@@ -183,6 +203,8 @@ def test_a_large_number_beside_a_null_keeps_its_last_digit(tmp_path: Path) -> No
             f"e{n}",
             "",
             f"http://shop.example/{n}",
+            None,
+            "",
             1.0,
             orjson.dumps({"title": "x", "stock": one, "in_stock": True}).decode(),
         )
@@ -190,7 +212,7 @@ def test_a_large_number_beside_a_null_keeps_its_last_digit(tmp_path: Path) -> No
     ]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, [], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ()), collected_from=0.0, now=2.0)}
     assert checks["schema"].passed, checks["schema"]
 
 
@@ -198,10 +220,10 @@ def test_a_strict_schema_is_strict_about_its_own_columns_and_not_about_ours(tmp_
     strict = OWN + "\n    class Config:\n        strict = True\n"
     (tmp_path / "pages.py").write_text(strict)
     row = {"title": "x", "stock": 1, "in_stock": True}
-    rows = [("e", "", "http://shop.example/1", 1.0, orjson.dumps(row).decode())]
+    rows = [("e", "", "http://shop.example/1", None, "", 1.0, orjson.dumps(row).decode())]
     table = validate.frame(rows, ("title", "stock", "in_stock"))
     schema = schemas.of("pages.py:Thing", tmp_path)
-    checks = {c.rule: c for c in validate.judge(table, schema, ["title"], collected_from=0.0, now=2.0)}
+    checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ("title",)), collected_from=0.0, now=2.0)}
     assert checks["schema"].passed, checks["schema"]
 
 
@@ -211,4 +233,4 @@ def test_a_schema_may_not_have_a_column_that_every_row_has(tmp_path: Path) -> No
     )
     with pytest.raises(DeclarationError, match="columns named page"):
         schemas.of("pages.py:Offer", tmp_path)
-    assert {*validate.IDENTITY, *deliver.FIRST_COLUMNS, "extractor_version"} == schemas.OURS
+    assert {*validate.IDENTITY, *deliver.FIRST_COLUMNS, *deliver.LAST_COLUMNS} == schemas.OURS

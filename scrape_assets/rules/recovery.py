@@ -1,0 +1,106 @@
+"""What a repair takes: which ended tasks, which of them need the site again, and what must not change under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from scrape_assets.rules.states import FailureClass, TaskState
+
+Mode = Literal["auto", "artifacts", "refetch"]
+
+READ_FROM_THE_PAGE = frozenset(
+    {
+        FailureClass.EXTRACTION,
+        FailureClass.WRONG_TEMPLATE,
+        FailureClass.EMPTY_SHELL,
+        FailureClass.VALIDATION,
+        FailureClass.EXTRACTOR_CRASHED,
+        FailureClass.BAD_ENCODING,
+        FailureClass.UNSTORABLE,
+    }
+)
+"""Failures that another extractor may turn into rows without another look at the site."""
+
+PAGE_RULES = ("coverage", "page_states", "gone")
+"""Rules that pages break, not rows."""
+
+
+class Selection(NamedTuple):
+    """What a person names. Without failure class, rule or URLs: everything that the extractor decides."""
+
+    retailers: tuple[str, ...] = ()
+    page_type: str | None = None
+    failure_class: str | None = None
+    rule: str | None = None
+    urls: tuple[str, ...] | None = None
+    mode: Mode = "auto"
+
+    @property
+    def names_tasks(self) -> bool:
+        """Whether it says which tasks, and not only whose."""
+        return any(one is not None for one in (self.page_type, self.failure_class, self.rule, self.urls))
+
+    def record(self) -> dict[str, Any]:
+        """As a recovery batch keeps it."""
+        urls = None if self.urls is None else sorted(self.urls)
+        return {name: value for name, value in {**self._asdict(), "urls": urls}.items() if value}
+
+
+def decided_by_extractor(state: str, failure_class: str | None) -> bool:
+    """Whether another extractor may give another result for a task that ended like this."""
+    if state == TaskState.COMMITTED:
+        return True
+    return state == TaskState.QUARANTINED and failure_class in READ_FROM_THE_PAGE
+
+
+def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:
+    """Whether a task that ended like this is one of those that a rule about pages counts."""
+    if rule == "coverage":
+        return state == TaskState.QUARANTINED
+    if rule == "gone":
+        return state == TaskState.GONE
+    return page_state not in (None, "expected")
+
+
+def reads_bytes(mode: Mode, *, stored: bool, from_page: bool, extractor_changed: bool) -> bool:
+    """Whether a task is read from its stored page instead of the site.
+
+    By itself a repair reads stored pages where that can change anything: the same extractor says the same again.
+    """
+    if mode == "refetch" or not stored or not from_page:
+        return False
+    return mode == "artifacts" or extractor_changed
+
+
+def obstacles(changed: Sequence[str], *, left_out: int) -> list[str]:
+    """Why a declaration cannot repair a run, given the manifest keys that differ; what is left out keeps its keys."""
+    wrong = [f"{key} changed, and with it which pages there are" for key in changed if key.startswith("scope.")]
+    if left_out and (keys := [key for key in changed if key.startswith("entity.")]):
+        wrong.append(
+            f"{', '.join(keys)} changed, and {left_out} pages that are not selected would keep rows under the old key; "
+            "select the whole retailer"
+        )
+    return wrong
+
+
+def rematerializing_repairs(*, decided: bool, changed: bool, selected: bool) -> bool:
+    """Whether materializing a partition once more begins a repair: it is over, and something is to be different."""
+    return decided and (changed or selected)
+
+
+def value_changes(before: Mapping[str, Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Field by field, what rows of one page would say that they do not say now; a row that comes or goes is one."""
+    rows = {row["entity_key"]: row["payload"] for row in after}
+    found: list[dict[str, Any]] = []
+    for entity in sorted({*before, *rows}):
+        one, other = before.get(entity), rows.get(entity)
+        if one is None or other is None:
+            found.append({"entity_key": entity, "field": "", "before": one and "a row", "after": other and "a row"})
+            continue
+        found += [
+            {"entity_key": entity, "field": name, "before": one.get(name), "after": other.get(name)}
+            for name in sorted({*one, *other})
+            if one.get(name) != other.get(name)
+        ]
+    return found
