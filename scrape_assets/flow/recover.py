@@ -108,11 +108,23 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
             f"nothing of {run_id} is rejected, and every retailer is declared as it was collected; name what to "
             "repair: --retailer, --failure-class, --rule or --urls"
         )
+    if selection.rule is not None:
+        _known_rule(pool, dataset, run, names, selection.rule)
     found = [_select(pool, dataset, run, partitions[name], selection) for name in names]
     repairs = [one for one in found if one.tasks or (one.joined and not selection.names_tasks and one.changed)]
     if not repairs:
         raise DeclarationError(f"the selection fits no page of {run_id} that has ended; nothing was done")
     return repairs
+
+
+def _known_rule(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], rule: str) -> None:
+    """DeclarationError for a rule that none of these retailers is judged by."""
+    known = {check.rule for name in names for check in accept.judged_now(pool, dataset, run, name)}
+    if rule not in known:
+        raise DeclarationError(
+            f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not judged by a rule {rule}; "
+            f"there are {', '.join(sorted(known))}"
+        )
 
 
 def _differences(dataset: Dataset, name: str, partition: Partition) -> list[str]:
@@ -173,10 +185,9 @@ def _breaking(
     """Those whose page, or whose rows, break the rule."""
     if rule in PAGE_RULES:
         return [task for task in ended if rules.breaks_page_rule(rule, task.state, task.page_state)]
-    checks = {check.rule: check for check in accept.judged_now(pool, dataset, run, retailer.name)}
-    if rule not in checks:
-        raise DeclarationError(f"{retailer.name} is not judged by a rule {rule}; there are {', '.join(sorted(checks))}")
-    check = checks[rule]
+    check = next((check for check in accept.judged_now(pool, dataset, run, retailer.name) if check.rule == rule), None)
+    if check is None:
+        return []
     if check.pages:
         return [task for task in ended if task.state == "committed" and task.url in check.pages]
     # A rule about all rows together, as their number: each of them may be the cause.
