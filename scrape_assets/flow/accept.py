@@ -298,7 +298,7 @@ def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime |
         taken = versions.accepted_members(members)
         limits = dataset.accept.limits
         before = [row.rows for row in candidates.versions_before(tx, run_id, limits.drift_over)]
-        rows = versions.row_count(members)
+        rows = versions.row_count(dataset.publish.when, members)
         then = (standing.verdict or {}).get("columns") if standing else None
         _, misfits = versions.schema_changes(then, dataset.schema_columns)
         checks = acceptance.settled(

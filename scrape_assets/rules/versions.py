@@ -93,12 +93,12 @@ def accepted_members(members: Sequence[Mapping[str, Any]]) -> list[str]:
     return [member["retailer"] for member in members if member["state"] == "accepted"]
 
 
-def row_count(members: Sequence[Mapping[str, Any]]) -> int:
-    """How many rows the members bring, those that are carried included."""
+def row_count(policy: Policy, members: Sequence[Mapping[str, Any]]) -> int:
+    """How many rows a version of these members would have; `complete` counts all, since it takes all or nothing."""
     return sum(
         int(member["rows"])
         for member in members
-        if member["state"] == "accepted" or member["carried_from_version"] is not None
+        if policy == "complete" or member["state"] == "accepted" or member["carried_from_version"] is not None
     )
 
 

@@ -1,0 +1,275 @@
+"""What a data team is afraid of, planted one by one: each is caught by the check that names it, and nothing is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from scrape_assets.errors import CandidateRejected, DeclarationError
+from scrape_assets.flow import accept, provenance, publish, verify, waive, why
+from scrape_assets.store.postgres import Pool
+from tests.helpers.site import Site, site
+from tests.helpers.story import NOW, Story, page
+
+GOOD = ("2026-03-02", "2026-03-03", "2026-03-04")
+WINDOW = "2026-03-05"
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+@pytest.fixture
+def story(pool: Pool, tmp_path: Path, shop: Site) -> Story:
+    return Story(pool, tmp_path, shop, {"north": 20})
+
+
+def assert_sound(story: Story) -> None:
+    assert {v.name: v.keys for v in verify.verify(story.pool).violations} == {}
+
+
+def raised(story: Story, factor: float) -> None:
+    """Every price, and the list price beside it."""
+    for prices in (story.prices, story.was):
+        prices.update({sku: round(price * factor, 2) for sku, price in prices.items()})
+
+
+def ten_percent_less(story: Story) -> None:
+    story.more["north"] = "accept: {coverage: 0.5}"
+    for sku in ("n3", "n7"):
+        story.answers[sku] = (200, {}, b"<html><body><p>Our shop has a new and better design now.</p></body></html>")
+
+
+def dearer(story: Story) -> None:
+    raised(story, 1.07)
+
+
+def another_currency(story: Story) -> None:
+    story.selectors["north"] = ".now"
+    story.more["north"] = ""
+    file = story.folder / "datasets" / "prices" / "retailers" / "north.yaml"
+    file.write_text(file.read_text().replace("money: EUR", "money: USD"))
+
+
+def without_brand(story: Story) -> None:
+    for sku, price in story.prices.items():
+        story.answers[sku] = (200, {}, page(sku, price, story.was.get(sku), brand=""))
+
+
+def many_gone(story: Story) -> None:
+    story.more["north"] = "accept: {coverage: 0.5, drift: {rows: 90%}}"
+    for sku in ("n1", "n4", "n6", "n9"):
+        story.answers[sku] = (410, {}, b"gone")
+
+
+def list_prices(story: Story) -> None:
+    story.selectors["north"] = ".was"
+
+
+def in_cents(story: Story) -> None:
+    story.selectors["north"] = ".cents"
+
+
+def with_tax(story: Story) -> None:
+    raised(story, 1.21)
+
+
+def nothing(story: Story) -> None:
+    for sku in story.prices:
+        story.answers[sku] = (200, {}, b"<html><body><p>Our shop has a new and better design now.</p></body></html>")
+
+
+FAULTS: dict[str, tuple[Callable[[Story], None], str]] = {
+    "an empty frame": (nothing, "not_empty"),
+    "a column that is all null": (without_brand, "columns"),
+    "a tenth of the rows lost": (ten_percent_less, "drift:rows"),
+    "prices times 100": (in_cents, "drift:ratio"),
+    "prices with tax": (with_tax, "drift:ratio"),
+    "prices in another currency": (another_currency, "drift:currency"),
+    "list prices read as prices": (list_prices, "drift:list_price"),
+    "all prices moved": (dearer, "drift:moved"),
+    "a wave of pages that are gone": (many_gone, "gone"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_caught_by_the_check_that_names_it(story: Story, fault: str) -> None:
+    story.windows(*GOOD)
+    plant, rule = FAULTS[fault]
+    plant(story)
+    if plant is not another_currency:
+        story.declare()
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    assert rule in story.failed(WINDOW, "north")
+    with pytest.raises(CandidateRejected, match=f"north: {rule}: expected"):
+        story.release(WINDOW)
+    assert {window for window, _ in story.latest().values()} == {GOOD[-1]}
+    said = why.text(why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW))
+    assert f"north: {rule}" in said
+    assert any(line.strip().startswith("scrape-assets recover") for line in said)
+    assert_sound(story)
+
+
+def test_good_windows_pass_every_rule(story: Story) -> None:
+    story.windows(*GOOD, WINDOW)
+    failed = [check for check in story.checks(WINDOW, "north").values() if not check["passed"]]
+    assert failed == []
+
+
+def test_a_page_that_is_served_frozen_for_three_windows_is_noticed(story: Story) -> None:
+    story.windows(*GOOD)
+    story.whole(WINDOW)
+    assert story.checks(WINDOW, "north")["frozen"]["passed"], "it may rest for a window"
+    later = "2026-03-06"
+    story.collect(later)
+    story.judge(later)
+    assert story.failed(later, "north") == {"frozen"}
+
+
+def test_a_site_that_never_changes_is_only_worth_a_look(story: Story) -> None:
+    for window in (*GOOD, WINDOW):
+        story.whole(window)
+    check = story.checks(WINDOW, "north")["frozen"]
+    assert (check["passed"], check["severity"]) == (False, "warn")
+
+
+def test_a_new_retailer_warms_up_and_is_told_what_it_would_fail(story: Story) -> None:
+    story.windows(*GOOD[:2])
+    raised(story, 100)
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "accepted"
+    check = story.checks(WINDOW, "north")["drift:ratio"]
+    assert (check["passed"], check["severity"], check["held"]) == (False, "error", "warm_up")
+    said = why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW)
+    assert any("does not gate while the retailer is new" in held for held in said["retailers"][0]["held"])
+
+
+def test_a_dry_run_publishes_and_says_what_it_would_have_blocked(story: Story) -> None:
+    story.windows(*GOOD)
+    story.accept = "{mode: dry_run}"
+    raised(story, 100)
+    story.declare()
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.checks(WINDOW, "north")["drift:ratio"]["held"] == "dry_run"
+    assert story.release(WINDOW).rows == 20
+    nothing(story)
+    story.collect("2026-03-06")
+    story.judge("2026-03-06")
+    assert "not_empty" in story.failed("2026-03-06", "north"), "nothing is no dataset, rehearsal or not"
+
+
+@pytest.mark.parametrize(
+    ("declared", "rule"),
+    [
+        ("fill: {brand: 90%}", "fill:brand"),
+        ("ranges: {price: {min: 12, max: 1000}}", "range:price"),
+        ("unique: [brand]", "unique:brand"),
+        ("page_states: {wrong_template: 1%}", "page_states"),
+        ("gone: 1%", "gone"),
+    ],
+)
+def test_a_declared_rule_is_kept_from_the_first_window_on(story: Story, declared: str, rule: str) -> None:
+    story.accept = "{coverage: 0.5, " + declared + "}"
+    story.declare()
+    if rule == "fill:brand":
+        without_brand(story)
+    elif rule in ("page_states", "gone"):
+        answer = (410, {}, b"gone") if rule == "gone" else (200, {}, b"<html><body><p>Another page.</p></body></html>")
+        story.answers["n0"] = answer
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    assert story.failed(WINDOW, "north") == {rule}
+
+
+def test_what_is_missing_is_three_numbers(story: Story) -> None:
+    story.whole(GOOD[0])
+    story.answers["n0"] = (410, {}, b"gone")
+    story.answers["n1"] = (403, {}, b"no")
+    story.pages["north"] = 18
+    story.declare()
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    said = story.checks(WINDOW, "north")["coverage"]["got"]
+    assert said.endswith("(18 planned, 1 gone, 1 failed, 2 of the last window not discovered)")
+
+
+def test_the_last_windows_of_the_same_weekday_are_the_band_where_there_are_enough(story: Story) -> None:
+    story.accept = "{coverage: 0.1, drift: {rows: 10%, moved: 100%, over: 40}, gone: 100%, warm_up: 60}"
+    story.declare()
+    for week in (1, 8, 15):  # Sundays of March 2026, with half of the offers
+        story.answers = {f"n{i}": (410, {}, b"gone") for i in range(10)}
+        story.whole(f"2026-03-{week:02}")
+        story.answers.clear()
+        raised(story, 1.01)
+        if week < 15:
+            story.whole(f"2026-03-{week + 1:02}")
+    story.answers = {f"n{i}": (410, {}, b"gone") for i in range(10)}
+    story.collect("2026-03-22")
+    check = story.checks("2026-03-22", "north")["drift:rows"]
+    assert check["passed"], check
+    assert "accepted windows of this weekday" in check["expected"]
+
+
+def test_a_waiver_holds_a_rule_back_for_a_time_and_stays_with_the_version(story: Story) -> None:
+    story.windows(*GOOD)
+    raised(story, 1.5)
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    assert story.failed(WINDOW, "north") == {"drift:moved"}
+    run_id, until = story.run_id(WINDOW), datetime.now(UTC) + timedelta(hours=1)
+
+    def waived(rule: str = "drift:moved", **named: object) -> object:
+        given = {"retailer": "north", "owner": "ana", "reason": "spring prices", "until": until, **named}
+        return waive.waive(story.pool, run_id, rule, now=datetime.now(UTC), **given)  # type: ignore[arg-type]
+
+    for wrong, message in (
+        ({"rule": "drift:move"}, "was not judged by a rule drift:move"),
+        ({"rule": "members_accepted", "retailer": None}, "nobody can waive it"),
+        ({"owner": " "}, "--owner and --reason"),
+        ({"until": NOW - timedelta(days=9)}, "is over"),
+        ({"retailer": "south"}, "has no retailer south"),
+    ):
+        with pytest.raises(DeclarationError, match=message):
+            waived(**wrong)
+    waived()
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.checks(WINDOW, "north")["drift:moved"]["held"] == "waived"
+    story.release(WINDOW)
+    said = provenance.of_version(story.pool, run_id, None)
+    assert [one["owner"] for one in said["retailers"][0]["waivers"]] == ["ana"]
+    assert any("drift:moved waived by ana until" in line for line in provenance.text(said))
+    assert_sound(story)
+
+
+def test_an_expired_waiver_does_not_count(story: Story) -> None:
+    story.windows(*GOOD)
+    raised(story, 1.5)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    run_id = story.run_id(WINDOW)
+    now = datetime.now(UTC)
+    waive.waive(
+        story.pool, run_id, "drift:moved", retailer="north", owner="ana", reason="spring", now=now,
+        until=now + timedelta(hours=1),
+    )  # fmt: skip
+    assert story.judge(WINDOW).state == "accepted"
+    over = "update scrape.waivers set until = clock_timestamp() - interval '1 second' returning 1 as one"
+    verdicts = (
+        "update scrape.candidates set verdict = jsonb_set(verdict, '{waivers,0,until}', to_jsonb(%s::text))"
+        " where run_id = %s returning 1 as one"
+    )
+    assert story.rows(over) == [(1,)]
+    story.rows(verdicts, (now - timedelta(seconds=1)).isoformat(), run_id)
+    with pytest.raises(CandidateRejected, match="rests on a waiver of drift:moved by ana that ended"):
+        story.release(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    with pytest.raises(CandidateRejected, match="drift:moved"):
+        publish.publish(story.pool, story.dataset, run_id)
+    assert accept.accept_retailer(story.pool, story.dataset, run_id, "north").state == "rejected"
