@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from scrape_assets import settings as environment
-from scrape_assets.cli.output import Json, declared, emit, out, say, table
+from scrape_assets.cli.output import Json, declared, emit, opened, out, run_of, say, table, window_key
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.datasets.problems import nearest
@@ -139,13 +140,16 @@ def _show(one: dict[str, Any]) -> None:
     )
     out.print(f"  schema {one['schema']}, user agent {one['user_agent']}", highlight=False, markup=False)
     retry, lease, deadline = one["retry"], one["lease"], one["deadline_seconds"]
+    by = one["publish"]["by"]
+    promised = "" if by is None else f", by {by}" if isinstance(by, str) else f", within {_duration(by)} of its start"
     lines = [
+        f"published when {one['publish']['when']}{promised}",
         f"retry attempts {retry['attempts']}, base {retry['base_seconds']:g}s, cap {retry['cap_seconds']:g}s",
         f"lease for {lease['lease_seconds']:g}s, task_deadline {lease['deadline_seconds']:g}s",
         f"deadline: closed {'one window' if deadline is None else _duration(deadline)} after its end",
     ]
     for name, to in one["publish"]["to"].items():
-        lines.append(f"delivered to {name}: {to['files']['format']} in {to['files']['path']}")
+        lines.append(f"delivered to {name}: {_destination(to)}")
     for line in lines:
         out.print(f"  {line}", highlight=False, markup=False)
     for r in one["retailers"]:
@@ -163,6 +167,10 @@ def _show(one: dict[str, Any]) -> None:
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
             "key": ", ".join(r["key"]),
             "accepted": f"coverage {r['accept']['coverage']:.1%}, with {required}",
+            "drift": f"{r['accept']['drift_rows']:.0%} of the rows, {r['accept']['drift_moved']:.0%} of the prices, "
+            f"after {r['accept']['warm_up']} windows"
+            + (f"; a canary of {r['accept']['canary']} pages" if r["accept"]["canary"] else "")
+            + ("; a dry run" if r["accept"]["dry_run"] else ""),
         }
         out.print(f"\n  [bold]{r['retailer']}[/]  {escape(r['site'])}", highlight=False)
         for name, fact in facts.items():
@@ -171,6 +179,14 @@ def _show(one: dict[str, Any]) -> None:
             out.print(
                 f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
             )
+
+
+def _destination(to: dict[str, Any]) -> str:
+    if to["files"]:
+        return f"{to['files']['payload']} versions as {to['files']['format']} in {to['files']['path']}"
+    if to["http"]:
+        return f"{to['http']['payload']} versions by POST to {to['http']['url']}"
+    return f"{to['postgres']['payload']} versions into table {to['postgres']['table']} of ${to['postgres']['url']}"
 
 
 def _duration(seconds: float | None) -> str:
@@ -183,32 +199,70 @@ def try_command(
     retailer: Annotated[
         str, typer.Argument(metavar="RETAILER", help="its name; DATASET/RETAILER where two datasets have it")
     ],
-    url: Annotated[str, typer.Argument(metavar="URL", help="a page of its site")],
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="a page of its site")] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", help="read pages that were stored in this window; no request is made")
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="with --window: so many of them")] = 3,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="with --window and URL: print the page itself, byte for byte")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Fetch one page and show its state, and each field with what gave it; nothing is stored."""
+    """Read a page as declared now and show its state, and each field with what gave it; nothing is stored."""
     settings = environment.load()
     dataset, found = _find(load.project(settings.project), retailer)
-    window = plan.current_window(dataset, datetime.now(UTC))
-    tried = asyncio.run(trial.try_page(dataset, found, url, window=window, connect_to=settings.connect_to))
-    if json:
-        emit(tried)
+    if window is not None:
+        tried = _stored(dataset, found, window, url, sample, raw=raw)
+        if tried is None:
+            return
+    elif url is None or raw:
+        raise DeclarationError("name a page of its site: an URL; or a window whose stored pages are read: --window")
     else:
-        say(f"{tried['http_status'] or ''} {tried['final_url'] or url}".strip())
-        say(
-            f"page state: {tried['page_state'] or 'no page'}"
-            + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
-        )
-        if tried["reason"]:
-            say(str(tried["reason"]))
-        for row in tried["rows"]:
-            table(
-                row["entity_key"],
-                ("field", "value", "from"),
-                [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
-            )
-    if tried["failure_class"]:
+        now = plan.current_window(dataset, datetime.now(UTC))
+        tried = [asyncio.run(trial.try_page(dataset, found, url, window=now, connect_to=settings.connect_to))]
+    if json:
+        emit(tried[0] if window is None else {"pages": tried})
+    else:
+        for one in tried:
+            _show_page(one)
+    if any(one["failure_class"] for one in tried):
         raise typer.Exit(1)
+
+
+def _stored(
+    dataset: Dataset, retailer: Retailer, window: str, url: str | None, sample: int, *, raw: bool
+) -> list[dict[str, Any]] | None:
+    """What stored pages of the window give as declared now; None when the page itself was printed."""
+    with opened(dataset.dataset) as (settings, _, pool):
+        run_id = run_of(dataset.dataset, window_key(dataset, window))
+        pages = trial.stored_pages(pool, run_id, retailer, url=url, at_most=sample)
+        if raw:
+            if url is None:
+                raise DeclarationError("--raw prints one page; name it: its URL")
+            sys.stdout.buffer.write(trial.stored_bytes(settings.artifacts, pages[0]))
+            sys.stdout.buffer.flush()
+            return None
+        return asyncio.run(trial.try_stored(pool, dataset, retailer, run_id, pages, settings.artifacts))
+
+
+def _show_page(tried: dict[str, Any]) -> None:
+    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}".strip())
+    say(
+        f"page state: {tried['page_state'] or 'no page'}"
+        + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
+    )
+    if tried["reason"]:
+        say(str(tried["reason"]))
+    for row in tried["rows"]:
+        table(
+            row["entity_key"],
+            ("field", "value", "from"),
+            [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
+        )
+    for change in tried.get("changes", []):
+        what = f"{change['field']}: " if change["field"] else ""
+        say(f"  {what}{change['before']!r} would become {change['after']!r}")
 
 
 def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:

@@ -9,23 +9,18 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import ScrapeAssetsError
+from scrape_assets.flow import judging
 from scrape_assets.rules import acceptance, versions
-from scrape_assets.rules.acceptance import Check, Held, Limits
 from scrape_assets.rules.versions import Proposal
 from scrape_assets.store import candidates, postgres, publication, runs
-from scrape_assets.store.candidates import Candidate, Content, Counts, DatasetCandidate, Earlier
+from scrape_assets.store.candidates import Candidate, Content, DatasetCandidate
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from scrape_assets.rules import drift
 
 TRIES = 5
 """A candidate that changes while it is judged is judged again, this often."""
@@ -75,7 +70,7 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
             counts = candidates.counts(tx, run_id, retailer)
             run = runs.find(tx, run_id)
         assert run is not None
-        found, figures = _judge(pool, dataset, run, retailer, counts, content)
+        found, figures = judging.judge(pool, dataset, run, retailer, counts, content)
         waived = frozenset(waiver.rule for waiver in waivers)
         judged = acceptance.settled(found, dry_run=dataset.accept_for(retailer).dry_run, waived=waived)
         accepted, checks = acceptance.accepted(judged), [check.record() for check in judged]
@@ -127,142 +122,17 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
     return verdict if (candidate.content_hash, verdict["rules"]) == (content.content_hash, rules) else None
 
 
-def _judge(
-    pool: Pool, dataset: Dataset, run: Run, retailer: str, counts: Counts, content: Content
-) -> tuple[list[Check], dict[str, Any]]:
-    """Every rule over the retailer's rows, and the figures that later windows are compared with."""
-    # pandas and pandera take seconds to import and 100 MB to hold; a worker that only collects needs neither.
-    from scrape_assets.datasets import schemas  # noqa: PLC0415
-    from scrape_assets.rules import drift, validate  # noqa: PLC0415
-
-    limits = dataset.accept_for(retailer)
-    with postgres.transaction(pool) as tx:
-        planned_at = runs.partitions(tx, run.run_id)[retailer].planned_at
-        # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
-        now = candidates.clock(tx)
-        table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
-        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if before else None
-        states = candidates.page_states(tx, run.run_id, retailer)
-        since = _beside(tx, table, retailer, before[0].run_id) if before else None
-        base, both = _baseline(tx, table, run, retailer, limits, before, since)
-    assert planned_at is not None
-    history = [drift.Window(one.window_start, one.figures) for one in before]
-    warming: Held = "warm_up" if len(history) < limits.warm_up else ""
-    filled = drift.filled_shares(table, dataset.columns)
-    unchanged = None if since is None else drift.unchanged_share(since)
-    figures: dict[str, Any] = {
-        "rows": content.rows,
-        "gone": round(counts.gone / counts.planned, 6) if counts.planned else 0.0,
-        "moved": None if since is None else drift.moved_share(since),
-        "unchanged": unchanged,
-        "filled": filled,
-    }
-    checks = [
-        acceptance.not_empty(content.rows),
-        acceptance.coverage(
-            planned=counts.planned,
-            committed=counts.committed,
-            gone=counts.gone,
-            at_least=limits.coverage,
-            undiscovered=missed,
-        ),
-        acceptance.gone(
-            planned=counts.planned,
-            gone=counts.gone,
-            limit=limits.gone,
-            before=[float(one.figures["gone"]) for one in history],
-        ),
-        acceptance.page_states(states, limits.page_states),
-        acceptance.collisions(counts.collisions),
-        *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),
-        drift.rows(content.rows, history, limits, run.window_start),
-        drift.columns(filled, history, limits),
-        drift.frozen(unchanged, history, limits),
-        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming),
-        *drift.values(both, base),
-    ]
-    return checks, figures
-
-
-def judged_now(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> list[Check]:
-    """What every rule says of the rows that are there now, with the pages that break it; nothing is decided."""
-    with postgres.transaction(pool) as tx:
-        counts = candidates.counts(tx, run.run_id, retailer)
-        content = candidates.content(tx, run.run_id, retailer)
-    return _judge(pool, dataset, run, retailer, counts, content)[0]
-
-
-def _beside(tx: Transaction, table: pd.DataFrame, retailer: str, earlier_run_id: str) -> pd.DataFrame:
-    from scrape_assets.rules import drift  # noqa: PLC0415, as above
-
-    return drift.beside(table, drift.frame(candidates.earlier_rows(tx, earlier_run_id, retailer)))
-
-
-def _baseline(
-    tx: Transaction,
-    table: pd.DataFrame,
-    run: Run,
-    retailer: str,
-    limits: Limits,
-    before: Sequence[Earlier],
-    since: pd.DataFrame | None,
-) -> tuple[drift.Baseline, pd.DataFrame]:
-    """What prices are compared with, and the rows beside it."""
-    from scrape_assets.rules import drift  # noqa: PLC0415, as above
-
-    published = candidates.published_content(tx, run.run_id).get(retailer)
-    base = drift.baseline(len(before), warm_up=limits.warm_up, has_version=published is not None)
-    if base.kind == "window" and since is not None:
-        return base, since
-    if base.kind == "version" and published is not None:
-        earlier = drift.frame(candidates.published_rows(tx, run, retailer, published.dataset_version))
-        return base, drift.beside(table, earlier)
-    return base, drift.beside(table, drift.frame([]))
-
-
 def judge_canary(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> bool:
-    """Whether the rest of the retailer may follow its canary; if not, it is stopped and the reason says why.
-
-    The canary is judged by what its rows say alone and beside earlier ones; how many there are says nothing yet.
-    """
-    from scrape_assets.datasets import schemas  # noqa: PLC0415, as above
-    from scrape_assets.rules import drift, validate  # noqa: PLC0415, as above
-
-    limits = dataset.accept_for(retailer)
+    """Whether the rest of the retailer may follow its canary; if not, it is stopped and the reason says why."""
     with postgres.transaction(pool) as tx:
-        run = runs.find(tx, run_id)
-        partition = runs.partitions(tx, run_id)[retailer]
-        if run is None or partition.canary != "running" or partition.planned_at is None:
-            return partition.canary in ("none", "passed")
-        counts = candidates.canary_counts(tx, run_id, retailer)
-        now = candidates.clock(tx)
-        table = validate.frame(candidates.rows(tx, run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run_id, retailer, limits.drift_over)
+        run, partition = runs.find(tx, run_id), runs.partitions(tx, run_id)[retailer]
         waived = frozenset(waiver.rule for waiver in candidates.waivers(tx, run_id, retailer))
-        since = _beside(tx, table, retailer, before[0].run_id) if before else None
-        base, both = _baseline(tx, table, run, retailer, limits, before, since)
-    judged = acceptance.settled(
-        [
-            acceptance.not_empty(len(table)),
-            acceptance.coverage(
-                planned=counts.planned, committed=counts.committed, gone=counts.gone, at_least=limits.coverage
-            ),
-            *validate.judge(
-                table,
-                schemas.load(dataset),
-                limits,
-                collected_from=partition.planned_at.timestamp(),
-                now=now,
-            ),
-            *([] if since is None else [drift.moved(since, limits.drift_moved, base.held)]),
-            *drift.values(both, base),
-        ],
-        dry_run=limits.dry_run,
-        waived=waived,
-    )
+    if run is None or partition.canary != "running":
+        return partition.canary in ("none", "passed")
+    found, pages = judging.canary(pool, dataset, run, retailer)
+    judged = acceptance.settled(found, dry_run=dataset.accept_for(retailer).dry_run, waived=waived)
     passed, checks = acceptance.accepted(judged), [check.record() for check in judged]
-    reason = f"its canary of {counts.planned} pages failed: {'; '.join(acceptance.reasons(checks))}"
+    reason = f"its canary of {pages} pages failed: {'; '.join(acceptance.reasons(checks))}"
     with postgres.transaction(pool) as tx:
         runs.lock_partition(tx, run_id, retailer)
         candidates.decide_canary(tx, run_id, retailer, passed=passed, checks=checks, reason=reason)

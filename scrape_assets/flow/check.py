@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -64,7 +65,7 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
         "extraction": _extraction(retailer),
         "product": retailer.product.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
         "fetch": retailer.fetch.model_dump(mode="json"),
-        "accept": {"coverage": rules.coverage, "required": list(rules.required)},
+        "accept": asdict(rules),
         "extractor_version": frozen.extractor_version,
         "manifest_hash": frozen.manifest_hash,
         "tasks": tasks,

@@ -15,7 +15,7 @@ from typing import Any
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import accept, plan, stored
+from scrape_assets.flow import judging, plan, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.plan import Frozen
 from scrape_assets.rules import recovery as rules
@@ -119,7 +119,7 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
 
 def _known_rule(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], rule: str) -> None:
     """DeclarationError for a rule that none of these retailers is judged by."""
-    known = {check.rule for name in names for check in accept.judged_now(pool, dataset, run, name)}
+    known = {check.rule for name in names for check in judging.now_says(pool, dataset, run, name)}
     if rule not in known:
         raise DeclarationError(
             f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not judged by a rule {rule}; "
@@ -185,7 +185,7 @@ def _breaking(
     """Those whose page, or whose rows, break the rule."""
     if rule in PAGE_RULES:
         return [task for task in ended if rules.breaks_page_rule(rule, task.state, task.page_state)]
-    check = next((check for check in accept.judged_now(pool, dataset, run, retailer.name) if check.rule == rule), None)
+    check = next((check for check in judging.now_says(pool, dataset, run, retailer.name) if check.rule == rule), None)
     if check is None:
         return []
     if check.pages:
@@ -254,7 +254,7 @@ def rematerialize(pool: Pool, dataset: Dataset, run_id: str, retailer: str, sele
     wanted = rules.rematerializing_repairs(
         decided=candidate.state in versions.DECIDED and not open_tasks,
         changed=bool(_differences(dataset, retailer, partition)),
-        selected=selection.names_tasks or selection.mode != "auto",
+        selected=selection.names_tasks,
     )
     if not wanted:
         return []

@@ -1,17 +1,26 @@
-"""Try: one page of one retailer, fetched and judged as a run would, and nothing stored."""
+"""Try: pages of one retailer, fetched now or stored before, judged as a run would, and nothing stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
-from scrape_assets.errors import DeclarationError
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
+from scrape_assets.flow import plan, recover, stored
+from scrape_assets.flow.assignment import Assignment
 from scrape_assets.rules import fields, urls
-from scrape_assets.rules.page import FetchFailure
-from scrape_assets.sources.extractor import ExtractorPool, Setup
+from scrape_assets.rules import recovery as rules
+from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.spec import ExtractRule
+from scrape_assets.rules.states import FailureClass
+from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
 from scrape_assets.sources.http import HttpSource
+from scrape_assets.store import observe, postgres, recovery, runs
+from scrape_assets.store.observe import StoredPage
+from scrape_assets.store.postgres import Pool
 
 
 async def try_page(
@@ -55,6 +64,11 @@ async def try_page(
                 "rows": [],
             }
         judged = await extractors.judge(answer, setup, canonical_url=canonical)
+    return _told(url, answer, judged, rule)
+
+
+def _told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> dict[str, Any]:
+    """The page's state, and every field of every row with what gave it; declared ones that found nothing too."""
     return {
         "url": url,
         "final_url": answer.final_url,
@@ -79,3 +93,60 @@ async def try_page(
             for row in judged.observations()
         ],
     }
+
+
+def stored_pages(pool: Pool, run_id: str, retailer: Retailer, *, url: str | None, at_most: int) -> list[StoredPage]:
+    """Pages of the retailer that the run stored, a fair sample or the one named; DeclarationError for none."""
+    try:
+        named = None if url is None else [urls.canonical(url)]
+    except ValueError as error:
+        raise DeclarationError(f"{url!r}: {error}") from error
+    with postgres.transaction(pool) as tx:
+        found = observe.stored_pages(tx, run_id, retailer.name, urls=named, at_most=at_most)
+    if not found:
+        what = f"{url} of {retailer.name}" if url else f"no page of {retailer.name}"
+        raise DeclarationError(f"{what} is {'not ' if url else ''}stored in {run_id}; --window names another one")
+    return found
+
+
+def stored_bytes(artifacts: Path, page: StoredPage) -> bytes:
+    """The page itself; ScrapeAssetsError when it cannot be read."""
+    answer = stored.page(artifacts, page.place, page.sha256, page.canonical_url)
+    if answer is None:
+        raise ScrapeAssetsError(f"the stored page of {page.url} cannot be read; it lies in {page.place.segment}")
+    return answer[0].body
+
+
+async def try_stored(
+    pool: Pool, dataset: Dataset, retailer: Retailer, run_id: str, pages: Sequence[StoredPage], artifacts: Path
+) -> list[dict[str, Any]]:
+    """What stored pages give as the retailer is declared now, and what that would change in the rows there are."""
+    with postgres.transaction(pool) as tx:
+        run = runs.find(tx, run_id)
+        now = recovery.rows_of(tx, [page.task_key for page in pages])
+    if run is None:
+        raise DeclarationError(f"{run_id} was never planned")
+    work = Assignment(run, dataset, retailer, plan.freeze(dataset, retailer), ())
+    rule = declaration.extract_rule(dataset, retailer)
+    told: list[dict[str, Any]] = []
+    for page, judged in await recover.extract_again(work, pages, artifacts):
+        answer = stored.page(artifacts, page.place, page.sha256, page.canonical_url)
+        if judged is None or answer is None:
+            told.append(
+                {
+                    "url": page.url,
+                    "final_url": None,
+                    "http_status": None,
+                    "page_state": None,
+                    "failure_class": FailureClass.TRUNCATED,
+                    "reason": "its stored page cannot be read",
+                    "rows": [],
+                    "changes": [],
+                }
+            )
+            continue
+        rows = [] if judged.failure_class else judged.observations()
+        told.append(
+            {**_told(page.url, answer[0], judged, rule), "changes": rules.value_changes(now[page.task_key], rows)}
+        )
+    return told

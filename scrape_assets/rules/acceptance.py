@@ -13,8 +13,8 @@ Held = Literal["", "warm_up", "dry_run", "waived"]
 SAMPLES = 3
 """Rows shown per failed rule; the rest is counted."""
 
-GONE_FACTOR, GONE_FLOOR = 3.0, 0.05
-"""A share of gone pages is far above the band at three times its median, and never below one page in twenty."""
+GONE_FACTOR, GONE_FLOOR, GONE_PAGES = 3.0, 0.05, 3
+"""A share of gone pages is far above the band at three times its median, never below one in twenty or for so few."""
 
 ALWAYS_GATE = frozenset({"not_empty"})
 """Rules that a dry run leaves alone: nothing at all is no dataset."""
@@ -100,7 +100,7 @@ def coverage(*, planned: int, committed: int, gone: int, at_least: float, undisc
     )
 
 
-def gone(*, planned: int, gone: int, limit: float | None, before: Sequence[float]) -> Check:
+def gone(*, planned: int, gone: int, limit: float | None, before: Sequence[float], warm_up: int = 0) -> Check:
     """Pages that the source says are no more: beyond the declared share, or far above what it was, something broke."""
     share = gone / planned if planned else 0.0
     allowed = limit
@@ -110,7 +110,14 @@ def gone(*, planned: int, gone: int, limit: float | None, before: Sequence[float
         allowed, said = max(GONE_FLOOR, GONE_FACTOR * middle), f"{middle:.2%} in the last accepted windows"
     if allowed is None:
         return Check("gone", True, "no share declared, and no accepted window to compare with", f"{share:.2%}")
-    return Check("gone", share <= allowed, f"at most {allowed:.2%} gone ({said})", f"{share:.2%}: {gone} of {planned}")
+    passed = share <= allowed or (limit is None and gone <= GONE_PAGES)
+    return Check(
+        "gone",
+        passed,
+        f"at most {allowed:.2%} gone ({said})",
+        f"{share:.2%}: {gone} of {planned}",
+        held="warm_up" if not passed and limit is None and len(before) < warm_up else "",
+    )
 
 
 def page_states(states: Mapping[str, int], limits: Mapping[str, float]) -> Check:

@@ -6,6 +6,7 @@ holds nothing. A version of the same window is history enough for what cannot ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -159,6 +160,15 @@ def moved(both: pd.DataFrame, limit: float, held: Held) -> Check:
         pages=validate.pages(both, changed),
     )
     return _held(check, held)
+
+
+def of_a_sample(limit: float, rows: int) -> float:
+    """The limit for a share that a sample of so many rows estimates: two standard errors wider.
+
+    >>> round(of_a_sample(0.3, 200), 3), of_a_sample(0.3, 1)
+    (0.365, 1.0)
+    """
+    return min(1.0, limit + 2 * math.sqrt(limit * (1 - limit) / max(1, rows)))
 
 
 def rows(count: int, history: Sequence[Window], limits: Limits, start: datetime | None) -> Check:

@@ -38,13 +38,15 @@ class Selection(NamedTuple):
 
     @property
     def names_tasks(self) -> bool:
-        """Whether it says which tasks, and not only whose."""
-        return any(one is not None for one in (self.page_type, self.failure_class, self.rule, self.urls))
+        """Whether it says which tasks, or how, and not only whose."""
+        named = any(one is not None for one in (self.page_type, self.failure_class, self.rule, self.urls))
+        return named or self.mode != "auto"
 
     def record(self) -> dict[str, Any]:
         """As a recovery batch keeps it."""
+        mode = None if self.mode == "auto" else self.mode
         urls = None if self.urls is None else sorted(self.urls)
-        return {name: value for name, value in {**self._asdict(), "urls": urls}.items() if value}
+        return {name: value for name, value in {**self._asdict(), "urls": urls, "mode": mode}.items() if value}
 
 
 def decided_by_extractor(state: str, failure_class: str | None) -> bool:

@@ -152,7 +152,7 @@ class Story:
         self.collect(window)
         verdict = self.judge(window)
         assert verdict.state == "accepted", (
-            verdict.reasons, {name: self.failed(window, name) for name in self.dataset.retailers},
+            verdict, {name: self.failed(window, name) for name in self.dataset.retailers},
         )  # fmt: skip
         return self.release(window)
 

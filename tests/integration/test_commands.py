@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from scrape_assets import cli
 from scrape_assets.cli.output import Outage
 from scrape_assets.flow import plan
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
+from tests.helpers.command import Command, command
 from tests.helpers.site import Site, site
 
-
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Command = Callable[..., Ended]
+__all__ = ["command"]  # a fixture
 
 
 @pytest.fixture
 def shop() -> Iterator[Site]:
     with site() as it:
         yield it
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
-    """Runs one command of the program in the project `tmp_path` on this test's database."""
-    monkeypatch.setenv("SCRAPE_ASSETS_PROJECT", str(tmp_path))
-    monkeypatch.setenv("SCRAPE_ASSETS_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("SCRAPE_ASSETS_DATABASE_URL", url)
-    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["scrape-assets", *words])
-        capsys.readouterr()
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        said = capsys.readouterr()
-        return Ended(code, said.out, said.err)
-
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def today() -> str:
@@ -328,7 +285,7 @@ def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Pa
         "  retry attempts 3, base 0.1s, cap 0.5s",
         "  lease for 30s, task_deadline 120s",
         "  deadline: closed one window after its end",
-        f"  delivered to lake: jsonl in {tmp_path / 'published'}",
+        f"  delivered to lake: full versions as jsonl in {tmp_path / 'published'}",
     ):
         assert line in shown.out.splitlines()
     assert command("check", "--json").json["datasets"][0]["retailers"][0]["tasks"] == 2

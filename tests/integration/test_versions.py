@@ -1,0 +1,291 @@
+"""Versions of a window: three policies, labelled gaps, lateness, schemas that change, and two publishers at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from scrape_assets.errors import CandidateRejected
+from scrape_assets.flow import accept, provenance, publish, verify, why
+from scrape_assets.rules import versions
+from scrape_assets.store import embedded, postgres
+from scrape_assets.store.postgres import Pool
+from tests.conftest import DATABASE
+from tests.helpers.site import Site, site
+from tests.helpers.story import NOW, Story
+
+FIRST, WINDOW = "2026-03-04", "2026-03-05"
+BEFORE, AFTER = datetime(2026, 3, 5, 8, 59, tzinfo=UTC), datetime(2026, 3, 5, 9, tzinfo=UTC)
+REDESIGN = (200, {}, b"<html><body><p>Our shop has a new and better design now.</p></body></html>")
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+@pytest.fixture
+def story(pool: Pool, tmp_path: Path, shop: Site) -> Story:
+    return Story(pool, tmp_path, shop, {"north": 6, "south": 4})
+
+
+def policy(story: Story, when: str, by: str = "") -> None:
+    story.publish = f"{{when: {when}{by}, to: {{lake: {{files: {{path: published, format: jsonl}}}}}}}}"
+    story.declare()
+
+
+def assert_sound(story: Story) -> None:
+    assert {v.name: v.keys for v in verify.verify(story.pool).violations} == {}
+
+
+def broken_south(story: Story) -> None:
+    for i in range(4):
+        story.answers[f"s{i}"] = REDESIGN
+
+
+def test_available_waits_for_everybody_until_its_hour_and_labels_the_gap(story: Story) -> None:
+    policy(story, "available", ', by: "09:00"')
+    story.collect(WINDOW, "north")
+    assert story.judge(WINDOW, "north", now=BEFORE).state == "collecting"
+    assert publish.releasable(story.pool, story.dataset, BEFORE) == []
+    assert publish.releasable(story.pool, story.dataset, AFTER) == [WINDOW]
+    assert story.judge(WINDOW, "north", now=AFTER).state == "accepted"
+    published = story.release(WINDOW, now=AFTER)
+    assert (published.rows, published.gaps) == (6, {"south": "not planned, missing"})
+    (sent,) = story.delivered()
+    manifest = json.loads(Path(sent.detail).read_text())
+    assert manifest["gaps"] == {"south": "not planned, missing"}
+    assert publish.releasable(story.pool, story.dataset, AFTER) == []
+
+    story.collect(WINDOW, "south")
+    assert story.judge(WINDOW, now=AFTER).state == "accepted"
+    published = story.release(WINDOW, now=AFTER)
+    assert (published.dataset_version, published.rows, published.gaps) == (2, 10, {})
+    assert published.changes == {"new": 4, "corrected": 0, "withdrawn": 0}
+    assert_sound(story)
+
+
+def test_available_publishes_what_is_good_when_all_are_decided(story: Story) -> None:
+    policy(story, "available", ', by: "09:00"')
+    broken_south(story)
+    story.collect(WINDOW)
+    assert story.judge(WINDOW, now=BEFORE).state == "accepted"
+    published = story.release(WINDOW, now=BEFORE)
+    assert (published.rows, published.gaps) == (6, {"south": "rejected, missing"})
+    assert story.rows("select distinct retailer from scrape.published_observations") == [("north",)]
+    assert_sound(story)
+
+
+def test_at_once_makes_a_version_of_each_acceptance(story: Story) -> None:
+    policy(story, "at_once")
+    story.collect(WINDOW, "south")
+    assert story.judge(WINDOW, "south").state == "accepted"
+    assert story.release(WINDOW).rows == 4
+    assert publish.releasable(story.pool, story.dataset, NOW) == []
+    story.collect(WINDOW, "north")
+    accept.accept_retailer(story.pool, story.dataset, story.run_id(WINDOW), "north")
+    assert publish.releasable(story.pool, story.dataset, NOW) == [WINDOW]
+    assert story.judge(WINDOW).state == "accepted"
+    published = story.release(WINDOW)
+    assert (published.dataset_version, published.rows) == (2, 10)
+    assert_sound(story)
+
+
+@pytest.mark.parametrize("when", ["available", "at_once"])
+def test_a_retailer_whose_repair_fails_keeps_what_was_published_of_it(story: Story, when: str) -> None:
+    policy(story, when)
+    story.whole(WINDOW)
+    broken_south(story)
+    story.prices["n0"] = 77.0
+    story.repair(WINDOW, retailers=("north", "south"), mode="refetch")
+    assert story.judge(WINDOW).state == "accepted"
+    published = story.release(WINDOW)
+    assert (published.dataset_version, published.rows) == (2, 10)
+    assert published.gaps == {"south": "rejected, kept from version 1"}
+    assert published.changes == {"new": 0, "corrected": 1, "withdrawn": 0}, "absence is never a withdrawal"
+    assert_sound(story)
+
+
+def test_complete_publishes_nothing_of_a_repair_that_fails(story: Story) -> None:
+    story.whole(WINDOW)
+    before = story.as_of(WINDOW, 1)
+    broken_south(story)
+    story.prices["n0"] = 77.0
+    story.repair(WINDOW, retailers=("north", "south"), mode="refetch")
+    assert story.judge(WINDOW).state == "rejected"
+    with pytest.raises(CandidateRejected, match="south: "):
+        story.release(WINDOW)
+    assert story.as_of(WINDOW, 1) == before
+    assert story.rows("select max(dataset_version) from scrape.dataset_candidates") == [(1,)]
+    assert {window for window, _ in story.latest().values()} == {WINDOW}
+    assert_sound(story)
+
+
+def test_a_window_that_is_late_is_said_to_be_once_with_the_reasons_and_what_stands(story: Story) -> None:
+    policy(story, "complete", ', by: "09:00"')
+    story.whole(FIRST)
+    story.delivered()
+    broken_south(story)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    assert publish.say_late(story.pool, story.dataset, BEFORE) == []
+    assert publish.say_late(story.pool, story.dataset, AFTER) == [WINDOW]
+    assert publish.say_late(story.pool, story.dataset, AFTER) == []
+    (sent,) = story.delivered()
+    assert (sent.state, sent.dataset_version) == ("delivered", None)
+    said = json.loads(Path(sent.detail).read_text())
+    assert said["last_good"] == {"window": FIRST, "dataset_version": 1}
+    assert said["promised_at"] == "2026-03-05T09:00:00+00:00"
+    assert any(reason.startswith("south: not_empty: expected at least one row") for reason in said["reasons"])
+    explained = why.explain(story.pool, story.dataset, story.run_id(WINDOW), AFTER)
+    assert explained["late"] is True
+    assert (
+        "it is late: it was promised by 2026-03-05 09:00 UTC; 2026-03-04 version 1 is the last good one"
+        in why.text(explained)[0]
+    )
+    assert_sound(story)
+
+
+def test_a_window_with_a_version_is_never_late(story: Story) -> None:
+    policy(story, "complete", ", by: 2h")
+    story.whole(WINDOW)
+    assert publish.say_late(story.pool, story.dataset, AFTER) == []
+
+
+def test_a_field_that_a_later_schema_adds_corrects_nothing(story: Story, tmp_path: Path) -> None:
+    pages = tmp_path / "datasets" / "prices" / "pages.py"
+    schema = (
+        "import pandera.pandas as pa\n\n\nclass Offer(pa.DataFrameModel):\n    name: str\n    sku: str\n"
+        "    price: str\n    currency: str\n    list_price: str = pa.Field(nullable=True)\n"
+    )
+    pages.write_text(schema)
+    file = tmp_path / "datasets" / "prices" / "dataset.yaml"
+    declare = story.declare
+
+    def with_schema(brand: bool) -> None:
+        declare()
+        file.write_text(file.read_text() + "schema: pages.py:Offer\n")
+        for name in story.pages:
+            its = tmp_path / "datasets" / "prices" / "retailers" / f"{name}.yaml"
+            if not brand:
+                its.write_text("\n".join(line for line in its.read_text().splitlines() if "brand" not in line))
+
+    with_schema(brand=False)
+    story.whole(WINDOW)
+    pages.write_text(schema + "    brand: str = pa.Field(nullable=True)\n")
+    with_schema(brand=True)
+    story.prices["n1"] = 55.0
+    story.repair(WINDOW, mode="refetch")
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.release(WINDOW).changes == {"new": 0, "corrected": 1, "withdrawn": 0}
+    assert_sound(story)
+
+    pages.write_text(schema.replace("    list_price: str = pa.Field(nullable=True)\n", ""))
+    with_schema(brand=False)
+    for name in story.pages:
+        its = tmp_path / "datasets" / "prices" / "retailers" / f"{name}.yaml"
+        its.write_text("\n".join(line for line in its.read_text().splitlines() if "list_price" not in line))
+    story.repair(WINDOW, mode="refetch")
+    assert story.judge(WINDOW).state == "rejected"
+    with pytest.raises(
+        CandidateRejected, match=r"since version 2: brand is gone, list_price is gone\. Put the schema back"
+    ):
+        story.release(WINDOW)
+    assert_sound(story)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "added", "wrong"),
+    [
+        ({"a": "text"}, {"a": "text"}, [], []),
+        ({"a": "text"}, {"a": "text", "b": "money"}, ["b"], []),
+        ({"a": "text", "b": "money"}, {"a": "text"}, [], ["b is gone"]),
+        ({"a": "text"}, {"a": "money"}, [], ["a is another kind"]),
+        ({"a": {"dtype": "str", "checks": []}}, {"a": {"dtype": "str", "checks": ["ge"]}}, [], []),
+        ({}, {"a": {"dtype": "str", "nullable": False}}, ["a"], ["a is new and may not be empty"]),
+        (None, {"a": "text"}, [], []),
+    ],
+)
+def test_schemas_of_one_window_must_fit(before: object, now: object, added: object, wrong: object) -> None:
+    assert versions.schema_changes(before, now) == (added, wrong)  # type: ignore[arg-type]
+
+
+def test_two_publishers_of_a_correction_make_one_version(story: Story) -> None:
+    story.whole(WINDOW)
+    story.prices["n0"] = 50.0
+    story.repair(WINDOW, retailers=("north",), mode="refetch")
+    assert story.judge(WINDOW).state == "accepted"
+    start = threading.Barrier(4, timeout=60)
+
+    def one(_: int) -> publish.Published:
+        start.wait()
+        return story.release(WINDOW)
+
+    with ThreadPoolExecutor(4) as threads:
+        published = list(threads.map(one, range(4)))
+    assert [p.dataset_version for p in published] == [2] * 4
+    assert sum(p.new for p in published) == 1
+    assert_sound(story)
+
+
+def test_the_database_itself_refuses_rows_of_what_was_not_accepted(story: Story, server: embedded.Server) -> None:
+    """The last lock, whoever asks: even the owner of the tables cannot publish a quarantined or rejected row."""
+    broken_south(story)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    insert = (
+        "insert into scrape.published_observations (dataset_id, collection_window, dataset_version, retailer, context,"
+        " observation_key, entity_key, observed_at, extractor_version, payload, payload_hash, change, run_id)"
+        " select 'prices', collection_window, 1, %s, context, observation_key, entity_key, observed_at,"
+        " extractor_version, payload, payload_hash, 'new', run_id from scrape.observations limit 1"
+    )
+    with postgres.connect(postgres.with_database(server.owner_url, DATABASE)) as tx:
+        with pytest.raises(
+            psycopg.errors.CheckViolation, match="rows of south cannot be published: its candidate is rejected"
+        ):
+            tx.execute(insert, ("south",))
+        tx.rollback()
+        tx.execute("update scrape.observations set validation_state = 'reverted'")
+        with pytest.raises(psycopg.errors.CheckViolation, match="that no committed page gives"):
+            tx.execute(insert, ("north",))
+        tx.rollback()
+
+
+def test_a_version_tells_what_it_is_made_of(story: Story) -> None:
+    story.whole(WINDOW)
+    story.prices["n0"] = 50.0
+    story.repair(WINDOW, retailers=("north",), mode="refetch")
+    story.judge(WINDOW)
+    story.release(WINDOW)
+    said = provenance.of_version(story.pool, story.run_id(WINDOW), None)
+    assert (said["dataset_version"], said["state"], said["supersedes_version"]) == (2, "published", 1)
+    (batch,) = said["recovery_batches"]
+    assert (batch["retailer"], batch["tasks"], batch["requests"]) == ("north", 6, 6)
+    assert {one["retailer"]: one["generation"] for one in said["retailers"]} == {"north": 2, "south": 1}
+    first = provenance.of_version(story.pool, story.run_id(WINDOW), 1)
+    assert (first["state"], first["recovery_batches"]) == ("superseded", [])
+    text = provenance.text(said)
+    assert text[3] == "10 rows: 0 new, 1 corrected, 0 withdrawn since version 1"
+
+
+def test_known_at_is_when_it_was_published_and_observed_at_when_it_was_seen(story: Story) -> None:
+    story.whole(WINDOW)
+    story.prices["n0"] = 50.0
+    story.repair(WINDOW, urls=(f"{story.shop.url}/p/n0",), mode="refetch")
+    story.judge(WINDOW)
+    story.release(WINDOW)
+    rows = story.rows(
+        "select payload ->> 'sku' as sku, observed_at < known_at as seen, known_at = (select published_at from scrape.dataset_candidates"
+        " where dataset_version = (case when payload ->> 'sku' = 'n0' then 2 else 1 end)) as its_version"
+        " from scrape.as_of('prices', '2026-03-05', 2)"
+    )
+    assert len(rows) == 10
+    assert {(seen, its) for _, seen, its in rows} == {(True, True)}
