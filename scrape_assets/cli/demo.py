@@ -19,9 +19,9 @@ import typer
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, out, say, table
 from scrape_assets.datasets import load
-from scrape_assets.demo.project import write_project
+from scrape_assets.demo.project import MENDED, read_prices, write_project
 from scrape_assets.demo.running import RunningShop, running_shop
-from scrape_assets.errors import DeclarationError, ScrapeAssetsError
+from scrape_assets.errors import CandidateRejected, DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import plan, rehearse, status
 from scrape_assets.rules import keys, windows
 from scrape_assets.settings import DEMO_FOLDER, Settings
@@ -50,7 +50,7 @@ def demo(
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Collect a small shop on this machine, kill the worker at two thirds, resume, publish, compare with the shop."""
+    """Collect a small shop on this machine, kill the worker, resume, publish; then repair what was read wrong."""
     if serve:
         _serve(port, json=json)
         return
@@ -62,6 +62,7 @@ def demo(
         name = f"demo_{datetime.now(UTC):%Y%m%d_%H%M%S}_{uuid.uuid4().hex[:4]}"
         folder = settings.state / DEMO_FOLDER / name
         write_project(folder, shop.sites)
+        read_prices(folder, "first amount")
         environment.create_database(settings, name)
         mine = replace(settings, project=folder, database=name)
         with environment.open_store(mine) as store, postgres.open_pool(store.url) as pool:
@@ -79,6 +80,9 @@ def demo(
     crash = result["crash"]
     if crash["refetched"] > crash["in_flight"] or crash["committed_fetched_again"]:
         raise ScrapeAssetsError("more pages were fetched again than were in flight when the worker was killed")
+    repair = result["repair"]
+    if repair["requests"] or repair["other_partitions_moved"] or not repair["corrected_rows"]:
+        raise ScrapeAssetsError("the repair asked the site, moved other retailers, or corrected nothing")
     if any(wrong):
         raise ScrapeAssetsError("the published rows are not what the shop holds; `scrape-assets verify` looks further")
 
@@ -152,8 +156,9 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
             resumed.wait()
     if resumed.returncode:
         raise ScrapeAssetsError(f"the resumed run ended with exit code {resumed.returncode}; its messages are above")
-    summary = orjson.loads(said)
+    first = orjson.loads(said)
     requests = shop.log()["paths"]
+    rejected, summary, repair = _mend(settings, env, pool, shop, run_id, window, quiet=quiet)
 
     def fetched_again(urls: list[str]) -> int:
         return sum(1 for url in urls if requests.get(url, 0) > requests_before.get(url, 0) > 0)
@@ -165,7 +170,7 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
         "run_id": run_id,
         "tasks": {name: summary["tasks"][name] for name in ("planned", "committed", "gone", "quarantined", "open")},
         "observations": summary["observations"],
-        "attempts": summary["attempts"],
+        "attempts": first["attempts"],
         "duplicates": compared["duplicates"],
         "lost": compared["lost"],
         "invented": compared["invented"],
@@ -180,6 +185,9 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
             "seconds_lost": round(first_commit or 0.0, 2),
         },
         "acceptance": {"state": summary["acceptance"]["state"], "checks": summary["acceptance"]["checks"]},
+        "first_version": {"rows": first["published"]["rows"], "wrong_values": repair.pop("wrong_before")},
+        "rejected": rejected,
+        "repair": repair,
         "published": {
             "dataset_version": summary["published"]["dataset_version"],
             "rows": summary["published"]["rows"],
@@ -193,6 +201,72 @@ def _play(settings: Settings, env: dict[str, str], pool: Pool, shop: RunningShop
             for r in standing["retailers"]
         ],
     }
+
+
+def _mend(
+    settings: Settings,
+    env: dict[str, str],
+    pool: Pool,
+    shop: RunningShop,
+    run_id: str,
+    window: str,
+    *,
+    quiet: bool,
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """One retailer's list prices were published as prices; a wrong repair is rejected, the right one is a correction.
+
+    Returns what rejected the wrong one, the summary of the right one, and what that cost.
+    """
+    truth = shop.truth()
+    wrong_before = rehearse.compare(pool, run_id, 1, truth)["wrong_values"]
+    if not quiet:
+        say(f"version 1 has {len(wrong_before)} wrong prices: {MENDED}'s selector takes list prices for prices")
+    read_prices(settings.project, "cents")
+    code, wrong = _recover(env, window)
+    if code != CandidateRejected.exit_code:
+        raise ScrapeAssetsError(f"a repair that reads cents as euros ended with exit code {code}, not as rejected")
+    failed = next(
+        check
+        for check in wrong["acceptance"]["checks"]
+        if check["retailer"] == MENDED and not check["passed"] and check["severity"] == "error" and not check["held"]
+    )
+    if not quiet:
+        say(f"a first repair reads cents as euros; rejected by {failed['rule']}: {failed['got']}. Version 1 stands")
+    read_prices(settings.project, "right")
+    asked = shop.log()["total"]
+    code, right = _recover(env, window)
+    if code:
+        raise ScrapeAssetsError(f"the repair ended with exit code {code}; its messages are above")
+    moved = right["recovery"]["partitions"]
+    return (
+        {"retailer": MENDED, **{name: failed[name] for name in ("rule", "expected", "got")}},
+        right,
+        {
+            "tasks": sum(batch["tasks"] for batch in right["recovery"]["batches"]),
+            "requests": shop.log()["total"] - asked,
+            "corrected_rows": right["published"]["changes"]["corrected"],
+            "other_partitions_moved": right["recovery"]["other_partitions_moved"],
+            "partitions": [{name: one[name] for name in ("retailer", "before", "after")} for one in moved],
+            "wrong_before": len(wrong_before),
+        },
+    )
+
+
+def _recover(env: dict[str, str], window: str) -> tuple[int, dict[str, Any]]:
+    """`recover` from stored pages, in a process of its own; its exit code and its one object."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "scrape_assets.cli", "recover", DATASET, "--window", window),
+            *("--retailer", MENDED, "--from-artifacts", "--json"),
+        ],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if not ended.stdout:
+        raise ScrapeAssetsError(ended.stderr.decode("utf-8", "replace").strip() or "recover said nothing")
+    return ended.returncode, orjson.loads(ended.stdout)
 
 
 def _wait_for(pool: Pool, run_id: str, worker: subprocess.Popen[bytes], ended: int) -> None:
@@ -236,6 +310,15 @@ def _tell(result: dict[str, Any]) -> None:
         f"{crash['refetched']} of those fetched again, {crash['committed_fetched_again']} committed ones too, "
         f"{crash['seconds_lost']} s from the kill to the next commit"
     )
+    rejected, repair = result["rejected"], result["repair"]
+    say(
+        f"version 1: {result['first_version']['wrong_values']} wrong prices of {rejected['retailer']} were published; "
+        f"a wrong repair was rejected by {rejected['rule']} ({rejected['got']}), version 1 stood"
+    )
+    say(
+        f"repair from stored pages: {repair['tasks']} pages, {repair['requests']} requests, {repair['corrected_rows']} "
+        f"rows corrected, {repair['other_partitions_moved']} other retailers moved"
+    )
     say(
         f"shop and version {published['dataset_version']}: {result['offers_in_the_shop']} offers, "
         f"{published['rows']} rows, {result['lost']} lost, {result['duplicates']} doubled, "
@@ -257,6 +340,8 @@ def _say_next(mine: Settings) -> None:
         ("dev", "this run in the Dagster UI"),
         (f"status {DATASET}", "where it stands"),
         (f"failed {DATASET}", "what was not obtained, and why"),
+        (f"show {DATASET}", "what version 2 is made of"),
+        (f"export {DATASET} --as-of 1", "version 1, exactly as it was"),
         ("verify", "whether every invariant holds"),
     ):
-        say(f"  {named}scrape-assets {command:<12} {what}")
+        say(f"  {named}scrape-assets {command:<24} {what}")

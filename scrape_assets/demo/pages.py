@@ -212,7 +212,7 @@ def _row(offer: Offer, *, broken: bool) -> str:
 <p>{was}<span class="{css} big">{european(offer.price)}</span>
 <small class="iva">IVA {european(offer.price / 5)} incl.</small></p>
 <p class="disponibilidade" data-stock="{_AVAILABILITY[offer.availability]}">{stock}</p>
-<button data-ref="{offer.sku}">Comprar</button>
+<button data-ref="{offer.sku}" data-cents="{offer.price * 100:.0f}">Comprar</button>
 </div>"""
 
 

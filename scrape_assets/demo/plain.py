@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 from scrape_assets.rules.keys import plain
 
@@ -55,6 +56,9 @@ def page(offer: dict[str, Any]) -> bytes:
 class Site:
     """A running site. `requests` counts by path; every answer waits `delay_seconds` and comes in two halves.
 
+    Below `/deliveries` it is a destination: `held` is the content hash of what it has, by key, and `posts` counts what
+    it was sent.
+
     The second half waits some 40 ms for the first one's acknowledgement, and should: where all pages came at once they
     would all be committed at once, and a point in a commit be reached only once.
     """
@@ -62,6 +66,8 @@ class Site:
     def __init__(self, pages: int) -> None:
         self.bodies = [page(offer) for offer in truth(pages)]
         self.requests: Counter[str] = Counter()
+        self.posts: Counter[str] = Counter()
+        self.held: dict[str, str] = {}
         self.delay_seconds = 0.0
         self.lock = threading.Lock()
         self.url = ""
@@ -71,8 +77,30 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     site: Site
 
+    def do_POST(self) -> None:
+        """`/deliveries`: applied once under its key."""
+        said = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        key = self.headers["idempotency-key"]
+        with self.site.lock:
+            self.site.posts[key] += 1
+            self.site.held.setdefault(key, said["data"]["content_hash"])
+        self._say(200, b"{}")
+
+    def _say(self, status: int, body: bytes) -> None:
+        try:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        except OSError:  # a client that was killed
+            self.close_connection = True
+
     def do_GET(self) -> None:
-        """`/p/NUMBER`."""
+        """`/p/NUMBER`, and `/deliveries/KEY`."""
+        if self.path.startswith("/deliveries/"):
+            held = self.site.held.get(unquote(self.path.removeprefix("/deliveries/")))
+            self._say(200 if held else 404, json.dumps({"content_hash": held}).encode() if held else b"")
+            return
         with self.site.lock:
             self.site.requests[self.path] += 1
         number = self.path.removeprefix("/p/")

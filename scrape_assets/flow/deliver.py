@@ -68,15 +68,23 @@ class Delivered:
     event_id: str = ""
 
 
-def deliver(pool: Pool, dataset: Dataset, *, jitter: float, rest_seconds: float = REST_SECONDS) -> list[Delivered]:
+def deliver(
+    pool: Pool,
+    dataset: Dataset,
+    *,
+    jitter: float,
+    rest_seconds: float = REST_SECONDS,
+    send_seconds: float = SEND_SECONDS,
+) -> list[Delivered]:
     """Every due event of the declared destinations was sent or is due again; uncertain ones were asked for.
 
-    A destination that fails, or is not configured on this machine, fails alone.
+    A destination that fails, or is not configured on this machine, fails alone. `rest_seconds` and `send_seconds` are
+    shorter where time is scaled down.
     """
     done = _settle(pool, dataset, jitter, rest_seconds)
     while True:
         with postgres.transaction(pool) as tx:
-            sending = outbox.claim(tx, dataset.dataset, dict.fromkeys(sorted(dataset.publish.to), SEND_SECONDS))
+            sending = outbox.claim(tx, dataset.dataset, dict.fromkeys(sorted(dataset.publish.to), send_seconds))
         if sending is None:
             return done
         failpoints.reach("K17")

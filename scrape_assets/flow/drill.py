@@ -27,7 +27,7 @@ from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.flow import drilled, rehearse, verify
 from scrape_assets.flow.drilled import Job
 from scrape_assets.store import drill as store
-from scrape_assets.store import embedded, postgres, publication
+from scrape_assets.store import embedded, outbox, postgres, publication
 from scrape_assets.store.postgres import Pool
 
 PAGES = 40
@@ -46,7 +46,7 @@ window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
 retry: {attempts: 100, base: 0.1s, cap: 0.5s}
 lease: {for: LEASEs, task_deadline: 10m}
-publish: {to: {lake: {files: {path: published, format: jsonl}}}}
+publish: {to: {api: {http: {url: "SITE/deliveries"}}, lake: {files: {path: published, format: jsonl}}}}
 """
 RETAILER = """\
 site: SITE
@@ -178,7 +178,7 @@ def _one(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
     slow = outcome.window in ("K11", "stopped", "terminated", "postgres")
     ground.site.delay_seconds = SLOW_SECONDS if slow else 0.0
     _SCENARIOS.get(outcome.window, _killed)(ground, number, outcome, times)
-    if outcome.window not in ("K22", "stopped"):
+    if outcome.window not in ("K17", "K18", "K19", "K22", "stopped"):
         _finish(ground, ground.job(number), outcome)
 
 
@@ -454,9 +454,50 @@ def _terminate_one(ground: Ground, job: Job, outcome: Outcome) -> None:
     outcome.fired += int(code == 1)
 
 
+def _delivery(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
+    """Senders die, each with an event of its own, since the next one settles it; every version arrives once."""
+    for turn in range(times):
+        ground.site.requests.clear()
+        outcome.flights.clear()
+        at = number + turn * len(windows())
+        _hurt(ground, ground.job(at, failpoint=f"{outcome.window}=kill"), outcome)
+        _finish(ground, ground.job(at), outcome)
+        with _pool(ground) as pool, postgres.transaction(pool) as tx:
+            sent = outbox.deliveries(tx, ground.job(at).run_id)
+        for row in sent:
+            if row.state != "delivered":
+                outcome.wrong.append(f"{row.destination} is {row.state}: {row.last_error}")
+            elif outcome.flights:
+                waited = row.delivered_at - min(outcome.flights)
+                outcome.seconds_lost = max(outcome.seconds_lost, waited.total_seconds())
+        keys = {row.idempotency_key for row in sent if row.destination == "api"}
+        outcome.lost += len(keys - ground.site.held.keys())
+        outcome.duplicated += sum(ground.site.posts[key] - 1 for key in keys)
+
+
+def _repair(ground: Ground, number: int, outcome: Outcome, times: int) -> None:
+    """A recovery batch is killed half-built, again and again; then one is built, and repairs from stored pages."""
+    if code := _end_of(_start(drilled.work, ground.job(number))):
+        outcome.wrong.append(f"the run that is repaired did not end well: exit code {code}")
+        return
+    for _ in range(times):
+        job = ground.job(number, failpoint="K24=kill")
+        code = _end_of(_start(drilled.repair, job))
+        if not _fired(job) or code != -signal.SIGKILL:
+            outcome.wrong.append(f"{job.failpoint} did not fire: the process ended with {code}")
+        outcome.fired += 1
+        _after_a_death(ground, job, outcome)
+    if code := _end_of(_start(drilled.repair, ground.job(number))):
+        outcome.wrong.append(f"the repair did not end well: exit code {code}")
+
+
 _SCENARIOS: dict[str, Callable[[Ground, int, Outcome, int], None]] = {
     "K12": _reaper,
+    "K17": _delivery,
+    "K18": _delivery,
+    "K19": _delivery,
     "K22": _migration,
+    "K24": _repair,
     "request_cut": _cut,
     "answer_cut": _cut,
     "postgres": _postgres_dies,
@@ -492,7 +533,7 @@ def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> 
 def _declare(project: Path, site: str, pages: int) -> None:
     home = project / "datasets" / drilled.DATASET
     (home / "retailers").mkdir(parents=True)
-    (home / "dataset.yaml").write_text(DECLARATION.replace("LEASE", str(LEASE_SECONDS)))
+    (home / "dataset.yaml").write_text(DECLARATION.replace("LEASE", str(LEASE_SECONDS)).replace("SITE", site))
     (home / "retailers" / "site.yaml").write_text(
         RETAILER.replace("SITE", site).replace("CONCURRENCY", str(CONCURRENCY))
     )

@@ -19,21 +19,26 @@ from typing import Self
 
 from scrape_assets import failpoints
 from scrape_assets.datasets import load, schemas
+from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ScrapeAssetsError
-from scrape_assets.flow import accept, deliver, plan, publish, run
+from scrape_assets.flow import accept, deliver, plan, publish, recover, run
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
-from scrape_assets.rules import keys, validate
-from scrape_assets.store import postgres
+from scrape_assets.rules import drift, keys, validate
+from scrape_assets.rules.recovery import Selection
+from scrape_assets.store import outbox, postgres
+from scrape_assets.store.postgres import Pool
 
 DATASET = "drill"
 CLOCK_AHEAD = timedelta(hours=2)
+DELIVERY_SECONDS = 60.0
+"""How long a drilled process waits for what a dead sender left."""
 
-__all__ = ["DATASET", "Job", "migrate", "work", "worker_id"]
+__all__ = ["DATASET", "Job", "migrate", "repair", "work", "worker_id"]
 
 # Imported here, in the process that is forked, and not in each of its children.
-_ = validate, schemas
+_ = validate, schemas, drift
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,30 @@ def _work(job: Job) -> None:
             accept.accept_retailer(pool, dataset, job.run_id, name)
         accept.accept_dataset(pool, dataset, job.run_id)
         publish.publish(pool, dataset, job.run_id)
-        deliver.deliver(pool, dataset, jitter=random.random())
+        _deliver(pool, dataset, job)
+
+
+def _deliver(pool: Pool, dataset: Dataset, job: Job) -> None:
+    """Everything of the run is delivered; what a dead sender left is asked for once its time is over."""
+    lease = dataset.lease.lease_seconds
+    give_up = time.monotonic() + DELIVERY_SECONDS
+    while True:
+        deliver.deliver(pool, dataset, jitter=random.random(), rest_seconds=0.1, send_seconds=lease)
+        with postgres.transaction(pool) as tx:
+            left = [row for row in outbox.deliveries(tx, job.run_id) if row.state != "delivered"]
+        if not left or time.monotonic() > give_up:
+            return
+        time.sleep(0.2)
+
+
+def repair(job: Job) -> None:
+    """The window, which was published, is repaired from its stored pages, unless the process dies on the way."""
+    failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
+    dataset = load.dataset(job.project, DATASET)
+    wanted = Selection(mode="artifacts")
+    with postgres.open_pool(job.url) as pool:
+        recover.begin(pool, dataset, job.run_id, wanted, recover.select(pool, dataset, job.run_id, wanted))
+    _work(job)
 
 
 def migrate(owner_url: str, failpoint: str, fired: Path | None) -> None:

@@ -184,7 +184,7 @@ copy (
 ) to stdout;
 
 -- name: get_deliveries :many
-select d.event_id, d.destination, d.state, d.tries, d.delivered_at, d.receipt, d.last_error, d.next_try_at, e.run_id,
+select d.event_id, d.destination, d.idempotency_key, d.state, d.tries, d.delivered_at, d.receipt, d.last_error, d.next_try_at, e.run_id,
        e.event_type, (e.payload ->> 'dataset_version')::integer as dataset_version, e.created_at
   from scrape.deliveries d
   join scrape.outbox e using (event_id)

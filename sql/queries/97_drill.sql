@@ -29,10 +29,10 @@ select count(*) as committed
  where run_id = %(run_id)s and state = 'committed';
 
 -- name: drill_acknowledged :one
--- How many of the attempts that a worker was told are durable are not.
+-- How many of the attempts that a worker was told are durable are not; one that was repaired since was.
 select count(*) as missing
   from unnest(%(attempt_ids)s::uuid[]) as told (attempt_id)
-  left join scrape.attempts a on a.attempt_id = told.attempt_id and a.outcome = 'committed'
+  left join scrape.attempts a on a.attempt_id = told.attempt_id and a.outcome in ('committed', 'reverted')
  where a.attempt_id is null;
 
 -- name: drill_clock :one

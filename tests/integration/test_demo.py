@@ -37,6 +37,16 @@ def test_the_demo_loses_doubles_and_refetches_nothing_and_says_so_in_one_object(
     assert 0 < crash["committed_before"] < tasks["committed"]
     assert crash["refetched"] <= crash["in_flight"]
     assert crash["committed_fetched_again"] == 0
+    assert said["first_version"]["wrong_values"] > 0, "version 1 was accepted with list prices for prices"
+    rejected = said["rejected"]
+    assert (rejected["retailer"], rejected["rule"]) == ("papelaria", "drift:ratio")
+    assert "near x100" in rejected["got"]
+    assert "10, 100 or 1000" in rejected["expected"]
+    repair = said["repair"]
+    assert (repair["tasks"], repair["requests"], repair["other_partitions_moved"]) == (38, 0, 0)
+    assert repair["corrected_rows"] >= said["first_version"]["wrong_values"]
+    assert [one["retailer"] for one in repair["partitions"] if one["before"] != one["after"]] == ["papelaria"]
+    assert said["published"]["dataset_version"] == 2
     assert said["published"]["rows"] == said["offers_in_the_shop"] == said["observations"]
     assert said["acceptance"]["state"] in ("accepted", "published")
-    assert [delivery["state"] for delivery in said["deliveries"]] == ["delivered"]
+    assert [delivery["state"] for delivery in said["deliveries"]] == ["delivered", "delivered"]

@@ -12,6 +12,25 @@ from scrape_assets.demo import catalogue
 DATASET = "shop"
 WINDOWS_BEFORE_TODAY = 7
 
+MENDED = "papelaria"
+"""The retailer whose selectors the demo gets wrong and repairs."""
+
+READINGS = {
+    "right": """\
+    price: {css: .preco, money: EUR, decimal: ","}
+    list_price: {css: .antes, money: EUR, decimal: ",", optional: true}
+""",
+    # What a hurried selector takes: the first amount of a row, which is the list price where there is one.
+    "first amount": """\
+    price: {xpath: "(.//*[@class='antes'] | .//span[contains(@class, 'preco')])[1]", money: EUR, decimal: ","}
+""",
+    # And its hurried repair: the button knows the price, in cents.
+    "cents": """\
+    price: {css: button, attr: data-cents, money: EUR}
+""",
+}
+"""Ways to declare its prices; one of them is right."""
+
 _TEMPLATES = Path(__file__).resolve().parent / "datasets" / DATASET
 
 
@@ -28,6 +47,14 @@ def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None 
         _render(f"retailers/{retailer}.yaml", target, site=sites[retailer])
         lines = ["url", *catalogue.inventory(retailer, sites[retailer])]
         (target / "retailers" / f"{retailer}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_prices(folder: Path, reading: str) -> None:
+    """The retailer of the demo's repair is declared to read its prices like this."""
+    file = folder / "datasets" / DATASET / "retailers" / f"{MENDED}.yaml"
+    text = file.read_text(encoding="utf-8")
+    declared = next(said for said in READINGS.values() if said in text)
+    file.write_text(text.replace(declared, READINGS[reading]), encoding="utf-8")
 
 
 def _render(name: str, target: Path, **values: str) -> None:
