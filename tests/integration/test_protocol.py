@@ -19,12 +19,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from scrape_assets.errors import CandidateRejected
-from scrape_assets.flow import accept, control, plan, publish, run, verify
+from scrape_assets.errors import CandidateRejected, DeclarationError
+from scrape_assets.flow import accept, control, plan, publish, recover, run, verify
 from scrape_assets.rules import keys, retry
+from scrape_assets.rules.recovery import Selection
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
-from scrape_assets.store import commit, lease, postgres
+from scrape_assets.rules.versions import Policy
+from scrape_assets.store import commit, lease, postgres, recovery
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim
 from scrape_assets.store.postgres import Pool, Transaction
@@ -49,13 +51,15 @@ class Protocol(RuleBasedStateMachine):
 
     pool: Pool
     empty: Callable[[], None]
+    policy: Policy
 
     def __init__(self) -> None:
         super().__init__()
         self.empty()
         self._folder = tempfile.TemporaryDirectory(prefix="sa-protocol-")
         sites = {name: (SITE, [f"/{name}/{i}" for i in range(PAGES)]) for name in RETAILERS}
-        self.dataset = make.dataset(Path(self._folder.name), sites, coverage=0.5)
+        declared = make.dataset(Path(self._folder.name), sites, coverage=0.5)
+        self.dataset = replace(declared, publish=declared.publish.model_copy(update={"when": self.policy}))
         self.held: dict[str, list[tuple[str, Claim]]] = {name: [] for name in WORKERS}
         self.lost: list[tuple[str, Claim]] = []
         """Claims whose answer somebody has already: whatever they bring now, the fence must drop it."""
@@ -186,6 +190,25 @@ class Protocol(RuleBasedStateMachine):
         if sure == 0:
             self._play("update scrape.run_partitions set deadline_at = clock_timestamp() where retailer = %s", retailer)
 
+    @precondition(lambda self: self._planned())
+    @rule(retailer=retailers, pick=picks, everything=st.booleans())
+    def repair(self, retailer: str, pick: int, everything: bool) -> None:
+        """What had ended is open again under a batch; while anything of it is under way, it is refused."""
+        if retailer not in self._planned():
+            return
+        page = f"{SITE}/{retailer}/{pick % PAGES}"
+        wanted = Selection((retailer,), mode="refetch", urls=None if everything else (page,))
+        with postgres.transaction(self.pool) as tx:
+            leased = recovery.leased(tx, RUN, retailer).leased
+        try:
+            [begun] = recover.begin(
+                self.pool, self.dataset, RUN, wanted, recover.select(self.pool, self.dataset, RUN, wanted)
+            )
+        except DeclarationError:
+            return
+        assert not leased
+        self.committed -= {task.task_key for task in begun.repair.tasks}
+
     # -- acceptance and publication
 
     @rule()
@@ -249,7 +272,10 @@ def _rows(retailer: str, claim: Claim, *, same: bool, price: int) -> Result:
     entity = keys.entity_key(retailer, ["same" if same else claim.url])
     row = make.row(entity, payload, WINDOW)
     return replace(
-        _result(claim, TaskState.COMMITTED, Outcome.COMMITTED), rows=orjson.dumps([row]).decode(), row_count=1
+        _result(claim, TaskState.COMMITTED, Outcome.COMMITTED),
+        rows=orjson.dumps([row]).decode(),
+        row_count=1,
+        again=claim.recovery_batch_id is not None,
     )
 
 
@@ -279,7 +305,7 @@ def _released(claim: Claim) -> Result:
     return replace(_result(claim, TaskState.PENDING, Outcome.RELEASED), refund=1)
 
 
-def _explore(pool: Pool, owner: Transaction, examples: int, steps: int) -> None:
+def _explore(pool: Pool, owner: Transaction, examples: int, steps: int, policy: Policy) -> None:
     def empty() -> None:
         names = owner.execute(
             "select format('%I.%I', schemaname, tablename) from pg_tables"
@@ -287,7 +313,7 @@ def _explore(pool: Pool, owner: Transaction, examples: int, steps: int) -> None:
         ).fetchall()
         owner.execute(f"truncate {', '.join(row[0] for row in names)}".encode())
 
-    machine = type("Protocol", (Protocol,), {"pool": pool, "empty": staticmethod(empty)})
+    machine = type("Protocol", (Protocol,), {"pool": pool, "empty": staticmethod(empty), "policy": policy})
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -300,11 +326,13 @@ def _explore(pool: Pool, owner: Transaction, examples: int, steps: int) -> None:
     )
 
 
-def test_the_protocol_holds_in_any_order_of_events(pool: Pool, owner: Transaction) -> None:
-    _explore(pool, owner, examples=10, steps=30)
+@pytest.mark.parametrize("policy", ["complete", "at_once"])
+def test_the_protocol_holds_in_any_order_of_events(pool: Pool, owner: Transaction, policy: Policy) -> None:
+    _explore(pool, owner, examples=8, steps=30, policy=policy)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_the_protocol_holds_in_many_orders_of_events(pool: Pool, owner: Transaction) -> None:
-    _explore(pool, owner, examples=200, steps=60)
+@pytest.mark.parametrize("policy", ["complete", "available", "at_once"])
+def test_the_protocol_holds_in_many_orders_of_events(pool: Pool, owner: Transaction, policy: Policy) -> None:
+    _explore(pool, owner, examples=120, steps=60, policy=policy)
