@@ -109,7 +109,8 @@ def gone(*, planned: int, gone: int, limit: float | None, before: Sequence[float
         middle = sorted(before)[len(before) // 2]
         allowed, said = max(GONE_FLOOR, GONE_FACTOR * middle), f"{middle:.2%} in the last accepted windows"
     if allowed is None:
-        return Check("gone", True, "no share declared, and no accepted window to compare with", f"{share:.2%}")
+        expected = "no more pages gone than declared, or than in the last accepted windows"
+        return Check("gone", True, expected, f"{share:.2%}, and no accepted window to compare with")
     passed = share <= allowed or (limit is None and gone <= GONE_PAGES)
     return Check(
         "gone",
@@ -127,7 +128,9 @@ def page_states(states: Mapping[str, int], limits: Mapping[str, float]) -> Check
     over = {name: shares[name] for name, limit in limits.items() if shares.get(name, 0.0) > limit}
     seen = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if name != "expected")
     declared = ", ".join(f"{name} at most {limit:.1%}" for name, limit in sorted(limits.items()))
-    return Check("page_states", not over, declared or "no share declared", seen or "only expected pages")
+    return Check(
+        "page_states", not over, declared or "no more unexpected pages than declared", seen or "only expected pages"
+    )
 
 
 def not_empty(rows: int) -> Check:
@@ -178,7 +181,8 @@ def dataset_rows(rows: int, before: Sequence[int], limit: float, warm_up: int) -
     """As many rows as the last published windows had, within the limit."""
     rule = "dataset_rows"
     if not before:
-        return Check(rule, True, "no published window to compare with", f"{rows} rows")
+        expected = f"as many rows as the last published windows had, within {limit:.0%}"
+        return Check(rule, True, expected, f"{rows} rows, and no published window to compare with")
     middle = sorted(before)[len(before) // 2]
     low, high = middle * (1 - limit), middle * (1 + limit)
     return Check(

@@ -176,7 +176,8 @@ def rows(count: int, history: Sequence[Window], limits: Limits, start: datetime 
     same_day = [one for one in history if start is not None and one.start.weekday() == start.weekday()]
     chosen = same_day if len(same_day) >= WEEKDAYS else list(history)
     if not chosen:
-        return Check("drift:rows", True, "no accepted window to compare with", f"{count} rows")
+        expected = f"as many rows as the last accepted windows had, within {limits.drift_rows:.0%}"
+        return Check("drift:rows", True, expected, f"{count} rows, and no accepted window to compare with")
     counts = sorted(one.rows for one in chosen)
     middle = counts[len(counts) // 2]
     low, high = middle * (1 - limits.drift_rows), middle * (1 + limits.drift_rows)

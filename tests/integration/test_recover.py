@@ -340,3 +340,43 @@ def test_a_canary_that_reads_other_prices_stops_its_retailer_before_the_rest(sto
     assert story.judge(WINDOW).state == "accepted"
     assert story.release(WINDOW).rows == 32
     assert_sound(story)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_four_thousand_pages_are_repaired_without_one_request(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    """Requirement 177, in its own size: rejected before it is published, and corrected after it was."""
+    story = Story(pool, tmp_path, shop, {"north": 4000, "south": 200, "west": 100})
+    story.windows(GOOD[0])
+    story.accept = "{coverage: 0.99, warm_up: 1}"
+    story.declare(north=".was")
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    assert "drift:list_price" in story.failed(WINDOW, "north")
+    assert {window for window, _ in story.latest().values()} == {GOOD[0]}
+    before = recover.contents(pool, story.run_id(WINDOW))
+    asked = shop.requests.total()
+    story.declare(north=".now")
+    (begun,) = story.repair(WINDOW)
+    assert (begun.taken, begun.repair.requests) == (4000, 0)
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.release(WINDOW).rows == 4300
+    after = recover.contents(pool, story.run_id(WINDOW))
+    assert [name for name in before if before[name] != after[name]] == ["north"]
+
+    story.accept = "{coverage: 0.99, mode: dry_run}"
+    story.declare(north=".was")
+    later = "2026-03-06"
+    story.whole(later)
+    wrong = story.as_of(later, 1)
+    asked_now = shop.requests.total()
+    assert asked_now - asked == 4300
+    story.accept = "{coverage: 0.99, warm_up: 1}"
+    story.declare(north=".now")
+    story.repair(later)
+    assert story.judge(later).state == "accepted"
+    assert story.release(later).changes == {"new": 0, "corrected": 4000, "withdrawn": 0}
+    assert shop.requests.total() == asked_now
+    assert story.as_of(later, 1) == wrong
+    assert {sku: float(row["price"]) for sku, row in story.as_of(later, 2).items()} == story.prices
+    assert_sound(story)

@@ -74,6 +74,66 @@ class Dev:
         assert answer["__typename"] == "LaunchBackfillSuccess", answer
         return str(answer["backfillId"])
 
+    def launch(self, asset: str, partition: str) -> str:
+        """Launches one asset alone, as a client of the API does; returns the run's id."""
+        answer = self.ask(
+            """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
+              __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }""",
+            params={
+                "selector": {
+                    "repositoryLocationName": self.location,
+                    "repositoryName": "__repository__",
+                    "pipelineName": "__ASSET_JOB",
+                    "assetSelection": [{"path": ["shop", asset]}],
+                },
+                "executionMetadata": {"tags": [{"key": "dagster/partition", "value": partition}]},
+                "mode": "default",
+            },
+        )["launchPipelineExecution"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return str(answer["run"]["runId"])
+
+    @property
+    def location(self) -> str:
+        """The code location's name."""
+        found = self.ask("query { workspaceOrError { ... on Workspace { locationEntries { name } } } }")
+        return str(found["workspaceOrError"]["locationEntries"][0]["name"])
+
+    def run_ended(self, run_id: str) -> str:
+        """The run's status when it has one that stays."""
+
+        def status() -> str | None:
+            found = self.ask("query ($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }", id=run_id)
+            said = str(found["runOrError"]["status"])
+            return said if said in ("CANCELED", "FAILURE", "SUCCESS") else None
+
+        return str(until(status, f"the end of run {run_id}"))
+
+    def ticks(self, sensor: str) -> list[str]:
+        """How its looks of the last two minutes ended."""
+        found = self.ask(
+            "query ($selector: SensorSelector!, $after: Float) { sensorOrError(sensorSelector: $selector) { ... on Sensor "
+            "{ sensorState { ticks(afterTimestamp: $after) { status } } } } }",
+            selector={
+                "repositoryLocationName": self.location,
+                "repositoryName": "__repository__",
+                "sensorName": sensor,
+            },
+            after=time.time() - 120,
+        )["sensorOrError"]
+        return [tick["status"] for tick in found["sensorState"]["ticks"]]
+
+    def metadata(self, asset: str, partition: str) -> dict[str, str]:
+        """The texts on the newest materialization of a partition."""
+        found = self.ask(
+            "query ($key: AssetKeyInput!, $partitions: [String!]) { assetOrError(assetKey: $key) { ... on Asset "
+            "{ assetMaterializations(partitions: $partitions, limit: 1) { metadataEntries { label ... on "
+            "TextMetadataEntry { text } } } } } }",
+            key={"path": ["shop", asset]},
+            partitions=[partition],
+        )["assetOrError"]["assetMaterializations"][0]["metadataEntries"]
+        return {entry["label"]: entry["text"] for entry in found if "text" in entry}
+
     def ended(self, backfill: str) -> str:
         """The backfill's status when it has one that stays."""
 
@@ -203,6 +263,12 @@ def dev() -> Iterator[Dev]:
             embedded.stop(where.state)
 
 
+OTHERS = """
+    select retailer, md5(string_agg(observation_key::text || payload_hash || attempt_id, '' order by observation_key)) as h
+      from scrape.observations where run_id = %s and retailer <> 'papelaria' group by retailer order by retailer
+"""
+
+
 def test_a_backfill_of_two_windows_and_three_retailers_publishes_both(dev: Dev) -> None:
     two = dev.windows[:2]
     assert dev.ended(dev.backfill(ALL, partitions(*two))) == "COMPLETED_SUCCESS"
@@ -268,7 +334,38 @@ def test_one_broken_retailer_publishes_nothing_and_a_launch_of_the_publication_a
     [run] = dev.runs(dagster_backfill=alone)
     assert run["status"] == "FAILURE"
     assert "papelaria: rejected" in dev.said(run["runId"])
+    launched = dev.launch("published_dataset", window)
+    assert dev.run_ended(launched) == "FAILURE"
+    assert "papelaria: rejected" in dev.said(launched)
+    # The sensor looks every half minute; it has seen this window rejected by now, and asked for nothing.
+    ticks = until(lambda: found if len(found := dev.ticks("release_shop_when_complete")) >= 2 else None, "two looks")
+    assert "FAILURE" not in ticks
+    assert [r["status"] for r in dev.runs(dagster_partition=window) if r["jobName"] == "release_shop"] == []
     assert window not in dev.versions()
+
+
+def test_a_repaired_selector_is_materialized_again_without_a_request_and_published(dev: Dev) -> None:
+    """The window that is rejected above: the site has a new template, and the stored pages are read with a new selector."""
+    window, run_id = dev.windows[3], keys.run_id("shop", dev.windows[3])
+    said = dev.metadata("observations", f"papelaria|{window}")
+    assert any(line.strip().startswith("scrape-assets recover shop") for line in said["why"].splitlines())
+    file = dev.where.project / "datasets" / "shop" / "retailers" / "papelaria.yaml"
+    before, asked = file.read_text(), dev.shop.log()["total"]
+    untouched = dev.rows(OTHERS, run_id)
+    file.write_text(before.replace("css: .preco", "css: .valor"))
+    try:
+        again = dev.backfill(["observations"], [f"papelaria|{window}"])
+        assert dev.ended(again) == "COMPLETED_SUCCESS"
+    finally:
+        file.write_text(before)
+    assert dev.shop.log()["total"] == asked
+    (batch,) = dev.rows(
+        "select retailer, selected, from_artifacts from scrape.recovery_batches where run_id = %s", run_id
+    )
+    assert batch.retailer == "papelaria"
+    assert batch.selected == batch.from_artifacts > 30
+    until(lambda: True if window in dev.versions() else None, f"the release of {window}")
+    assert dev.rows(OTHERS, run_id) == untouched
 
 
 def test_a_terminated_run_is_canceled_and_has_given_its_leases_back(dev: Dev) -> None:
