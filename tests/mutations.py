@@ -41,6 +41,7 @@ LOCKED = """
 FENCE = f"t.lease_owner is not null and t.lease_token = r.lease_token{LOCKED}t.attempt_id = r.attempt_id"
 LEASE = "sql/queries/20_lease.sql"
 COMMIT = "sql/queries/40_commit.sql"
+PUBLISH = "sql/queries/60_publish.sql"
 TESTS = "tests/integration/"
 
 MUTATIONS = (
@@ -253,6 +254,144 @@ MUTATIONS = (
         "and (p.closing_at is not null\n",
         "and (false\n",
         (f"{TESTS}test_control.py::test_a_partition_past_its_deadline_is_closed_by_any_worker",),
+    ),
+    Mutation(
+        "a publication without its locks",
+        PUBLISH,
+        "   for no key update;\n\n-- name: lock_partitions :many\nselect retailer\n  from scrape.run_partitions\n"
+        " where run_id = %(run_id)s\n order by retailer\n   for no key update;",
+        ";\n\n-- name: lock_partitions :many\nselect retailer\n  from scrape.run_partitions\n where run_id = %(run_id)s\n"
+        " order by retailer;",
+        (f"{TESTS}test_versions.py", f"{TESTS}test_publish.py"),
+    ),
+    Mutation(
+        "a recovery in place",
+        "scrape_assets/store/recovery.py",
+        "    if not collecting:\n",
+        "    if False:\n",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "rows of a repaired page that stay valid",
+        "scrape_assets/store/recovery.py",
+        'rows = [row.observation_key for row in sql.many(tx, "revert_observations", task_keys=keys)]',
+        "rows = []",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a repair under a working worker",
+        "scrape_assets/flow/recover.py",
+        "            if under_way.leased:\n",
+        "            if False:\n",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a repair that gives no new budget",
+        "sql/queries/80_recover.sql",
+        "attempt_count = 0, release_count = 0, rate_limited_count = 0,\n           budget_base_token = t.lease_token, ",
+        "",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a claim with the declaration of before the repair",
+        LEASE,
+        "       and coalesce(b.manifest_hash, p.manifest_hash) = %(manifest_hash)s\n       for update of o",
+        "       and (p.manifest_hash = %(manifest_hash)s or b.manifest_hash is not null)\n       for update of o",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a canary that the rest does not wait for",
+        LEASE,
+        "       and (t.canary or not (select canary from gate))\n",
+        "",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a stored page that nobody compares with its hash",
+        "scrape_assets/flow/stored.py",
+        "        if hashlib.sha256(body).hexdigest() != sha256:\n            return None\n",
+        "",
+        ("tests/unit/test_stored.py",),
+    ),
+    Mutation(
+        "a correction of rows that did not change",
+        PUBLISH,
+        "        or (s.payload_hash <> m.payload_hash and (m.payload - %(added)s::text[]) is distinct from s.payload)\n",
+        "        or (m.payload - %(added)s::text[]) is not null\n",
+        (f"{TESTS}test_versions.py", f"{TESTS}test_recover.py"),
+    ),
+    Mutation(
+        "a withdrawal of what could not be read again",
+        "scrape_assets/store/publication.py",
+        '    sql.one(tx, "carry_unverified", **version, run_id=run.run_id, kept=list(kept))\n',
+        "",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "latest rows compared without their window",
+        PUBLISH,
+        " where (excluded.window_end, excluded.dataset_version, excluded.observed_at)\n"
+        "       > (l.window_end, l.dataset_version, l.observed_at);",
+        " where (excluded.dataset_version, excluded.observed_at) > (l.dataset_version, l.observed_at);",
+        (f"{TESTS}test_publish.py",),
+    ),
+    Mutation(
+        "a withdrawn entity that stays in the latest rows",
+        "scrape_assets/store/publication.py",
+        '    sql.execute(tx, "withdraw_latest", run_id=run.run_id, dataset_version=dataset_version)\n',
+        "",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a database that publishes whatever it is given",
+        "sql/migrations/0005_recovery_and_corrections.sql",
+        "     where c.state is distinct from 'accepted'\n",
+        "     where false\n",
+        (f"{TESTS}test_versions.py",),
+    ),
+    Mutation(
+        "an outbox with a watermark",
+        "sql/queries/70_deliver.sql",
+        "     where d.state = 'unsent' and d.next_try_at",
+        "     where e.created_at > coalesce((select max(o.created_at) from scrape.outbox o join scrape.deliveries x\n"
+        "           using (event_id) where x.state = 'delivered'), '-infinity')\n       and d.state = 'unsent' and d.next_try_at",
+        (f"{TESTS}test_deliver.py",),
+    ),
+    Mutation(
+        "a delivery that is marked before it is sent",
+        "scrape_assets/flow/deliver.py",
+        "        answer = _send(pool, dataset, sending)\n",
+        "        with postgres.transaction(pool) as tx:\n            outbox.delivered(tx, sending, {})\n"
+        "        answer = _send(pool, dataset, sending)\n",
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "an uncertain delivery that is sent again unasked",
+        "scrape_assets/flow/deliver.py",
+        "        answer = _find(pool, dataset, sending)\n        rest",
+        '        answer: Found = NotApplied("")\n        rest',
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "a table whose older windows come back",
+        "scrape_assets/sinks/postgres.py",
+        "where (excluded.window_end, excluded.dataset_version) > (t.window_end, t.dataset_version)",
+        "where true",
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "a waiver without an end",
+        "sql/queries/50_accept.sql",
+        " and until > clock_timestamp()",
+        "",
+        (f"{TESTS}test_acceptance_rules.py::test_an_expired_waiver_does_not_count",),
+    ),
+    Mutation(
+        "an absence that is a withdrawal",
+        "scrape_assets/rules/versions.py",
+        '    return [member["retailer"] for member in members if member["state"] == "accepted"]',
+        '    return [member["retailer"] for member in members]',
+        (f"{TESTS}test_versions.py",),
     ),
 )
 
