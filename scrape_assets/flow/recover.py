@@ -145,15 +145,14 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
             failure_class=selection.failure_class,
             urls=selection.urls,
         )
-        everything = recovery.ended(tx, run.run_id, retailer.name, page_type=None, failure_class=None, urls=None)
+        committed = candidates.counts(tx, run.run_id, retailer.name).committed
         joined = candidates.count_open(tx, run.run_id, retailer.name)
     if selection.rule is not None:
         ended = _breaking(pool, dataset, run, retailer, ended, selection.rule)
     elif selection.failure_class is None and selection.urls is None:
         ended = [task for task in ended if rules.decided_by_extractor(task.state, task.failure_class)]
     changed = _differences(dataset, retailer.name, partition)
-    chosen = {task.task_key for task in ended}
-    left_out = sum(1 for task in everything if task.state == "committed" and task.task_key not in chosen)
+    left_out = committed - sum(1 for task in ended if task.state == "committed")
     if wrong := rules.obstacles(changed, left_out=left_out):
         raise DeclarationError(
             f"{retailer.name} of {run.run_id} cannot be repaired under this declaration: {'; '.join(wrong)}. "

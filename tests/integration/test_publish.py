@@ -15,7 +15,7 @@ import pytest
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, ScrapeAssetsError
-from scrape_assets.flow import accept, plan, publish, rehearse, run, verify
+from scrape_assets.flow import accept, judging, plan, publish, rehearse, run, verify
 from scrape_assets.flow.publish import Published
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
@@ -230,7 +230,7 @@ def test_rows_that_move_while_they_are_judged_are_judged_again(
     run_id = accepted(pool, dataset, NEWER, offers())
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.candidates set state = 'candidate', verdict = null, decided_at = null")
-    really, times = accept._judge, []
+    really, times = judging.judge, []
 
     def moved_meanwhile(*arguments: Any) -> Any:
         checks = really(*arguments)
@@ -240,7 +240,7 @@ def test_rows_that_move_while_they_are_judged_are_judged_again(
                 tx.execute("update scrape.observations set payload_hash = md5(payload_hash)")
         return checks
 
-    monkeypatch.setattr("scrape_assets.flow.accept._judge", moved_meanwhile)
+    monkeypatch.setattr("scrape_assets.flow.judging.judge", moved_meanwhile)
     assert judged(pool, dataset, run_id).state == "accepted"
     assert len(times) == 2
     assert_sound(pool)
