@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from scrape_assets.flow import drill
+from scrape_assets.flow import drill, drill_scenarios
 from scrape_assets.flow.drill import Ground
 from scrape_assets.store import embedded
 
@@ -39,7 +39,7 @@ def test_a_window_fires_and_costs_nothing_but_time(ground: Ground, name: str) ->
 def test_a_commit_that_no_proxy_can_see_is_not_cut(ground: Ground, mode: str) -> None:
     guarded = replace(ground, url=make_conninfo(ground.url, sslmode=mode))
     outcome = drill.Outcome("answer_cut", "cut")
-    drill._cut(guarded, 90, outcome, 1)
+    drill_scenarios.cut(guarded, 90, outcome, 1)
     assert "TLS" in outcome.skipped
     assert not outcome.fired
 
