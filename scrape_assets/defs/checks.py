@@ -43,6 +43,7 @@ def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:
         acceptance.not_empty(0),
         acceptance.coverage(planned=0, committed=0, gone=0, at_least=1),
         acceptance.gone(planned=0, gone=0, limit=None, before=[]),
+        acceptance.canary("none", 0),
         acceptance.page_states({}, {}),
         acceptance.collisions(0),
         *validate.judge(table, schemas.load(dataset), limits, collected_from=0, now=0),

@@ -46,9 +46,11 @@ class Verdict:
 def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> Verdict:
     """The retailer is accepted or rejected under the acceptance rules as declared now, or still collects.
 
-    An earlier verdict over the same rows and the same rules stands and is returned.
+    An earlier verdict over the same rows and the same rules stands and is returned. A canary that nobody judged yet is
+    judged first: the retailer was closed before the rest could follow.
     """
     for _ in range(TRIES):
+        _judge_forgotten_canary(pool, dataset, run_id, retailer)
         with postgres.transaction(pool) as tx:
             partition = runs.lock_partition(tx, run_id, retailer)
             candidate = candidates.current(tx, run_id, retailer)
@@ -58,8 +60,6 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
             if open_tasks:
                 paused = f", and it is paused: {partition.pause_reason}" if partition and partition.pause_reason else ""
                 return Verdict(retailer, "collecting", [], f"{open_tasks} tasks are open{paused}", candidate.generation)
-            if partition and partition.canary in ("running", "failed"):
-                return Verdict(retailer, "collecting", [], f"its canary is {partition.canary}", candidate.generation)
             content = candidates.content(tx, run_id, retailer)
             waivers = candidates.waivers(tx, run_id, retailer)
             rules = {**dataset.accept_rules(retailer), "waivers": [waiver.record() for waiver in waivers]}
@@ -120,6 +120,15 @@ def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> 
     if candidate.state not in ("accepted", "rejected") or verdict is None:
         return None
     return verdict if (candidate.content_hash, verdict["rules"]) == (content.content_hash, rules) else None
+
+
+def _judge_forgotten_canary(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> None:
+    with postgres.transaction(pool) as tx:
+        partition = runs.partitions(tx, run_id).get(retailer)
+        forgotten = partition is not None and partition.canary == "running"
+        forgotten = forgotten and not candidates.count_open(tx, run_id, retailer)
+    if forgotten:
+        judge_canary(pool, dataset, run_id, retailer)
 
 
 def judge_canary(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> bool:

@@ -31,7 +31,8 @@ def judge(
 
     limits = dataset.accept_for(retailer)
     with postgres.transaction(pool) as tx:
-        planned_at = runs.partitions(tx, run.run_id)[retailer].planned_at
+        partition = runs.partitions(tx, run.run_id)[retailer]
+        planned_at, first_pages = partition.planned_at, candidates.canary_counts(tx, run.run_id, retailer).planned
         # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
         now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
@@ -68,6 +69,7 @@ def judge(
             before=[float(one.figures["gone"]) for one in history],
             warm_up=limits.warm_up,
         ),
+        acceptance.canary(partition.canary, first_pages),
         acceptance.page_states(states, limits.page_states),
         acceptance.collisions(counts.collisions),
         *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),

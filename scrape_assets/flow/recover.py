@@ -32,6 +32,10 @@ SAMPLE = 20
 """Stored pages that a preview reads."""
 
 
+class NothingToRepair(DeclarationError):
+    """The selection fits nothing: an error for whoever asked, and a quiet end for a partition materialized again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Repair:
     """What a recovery batch of one retailer would take, or took. `joined` are open tasks that come along."""
@@ -113,7 +117,7 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
     found = [_select(pool, dataset, run, partitions[name], selection) for name in names]
     repairs = [one for one in found if one.tasks or (one.joined and not selection.names_tasks and one.changed)]
     if not repairs:
-        raise DeclarationError(f"the selection fits no page of {run_id} that has ended; nothing was done")
+        raise NothingToRepair(f"the selection fits no page of {run_id} that has ended; nothing was done")
     return repairs
 
 
@@ -147,10 +151,17 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
         )
         committed = candidates.counts(tx, run.run_id, retailer.name).committed
         joined = candidates.count_open(tx, run.run_id, retailer.name)
+    other_extractor = frozen.extractor_version != partition.extractor_version
     if selection.rule is not None:
         ended = _breaking(pool, dataset, run, retailer, ended, selection.rule)
     elif selection.failure_class is None and selection.urls is None:
-        ended = [task for task in ended if rules.decided_by_extractor(task.state, task.failure_class)]
+        ended = [
+            task
+            for task in ended
+            if rules.taken_by_default(
+                task.state, task.failure_class, mode=selection.mode, extractor_changed=other_extractor
+            )
+        ]
     changed = _differences(dataset, retailer.name, partition)
     left_out = committed - sum(1 for task in ended if task.state == "committed")
     if wrong := rules.obstacles(changed, left_out=left_out):
@@ -168,7 +179,7 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
                 selection.mode,
                 stored=task.place is not None,
                 from_page=rules.decided_by_extractor(task.state, task.failure_class),
-                extractor_changed=frozen.extractor_version != partition.extractor_version,
+                extractor_changed=other_extractor,
             )
         ),
         joined,
@@ -258,7 +269,11 @@ def rematerialize(pool: Pool, dataset: Dataset, run_id: str, retailer: str, sele
     if not wanted:
         return []
     mine = selection._replace(retailers=(retailer,))
-    return begin(pool, dataset, run_id, mine, select(pool, dataset, run_id, mine))
+    try:
+        repairs = select(pool, dataset, run_id, mine)
+    except NothingToRepair:
+        return []
+    return begin(pool, dataset, run_id, mine, repairs)
 
 
 async def preview(

@@ -98,6 +98,8 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "failure_classes": failures,
         "page_states": pages,
         "paused": row.pause_reason,
+        "canary": row.canary,
+        "recovery_batch_id": row.recovery_batch_id and str(row.recovery_batch_id),
         "stopped_at": row.stopped_at,
         "closing_at": row.closing_at,
         "deadline_at": row.deadline_at,

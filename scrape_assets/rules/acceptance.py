@@ -133,6 +133,16 @@ def page_states(states: Mapping[str, int], limits: Mapping[str, float]) -> Check
     )
 
 
+def canary(state: str, pages: int) -> Check:
+    """The first pages were good enough to ask for the rest, or nobody wanted to know."""
+    return Check(
+        "canary",
+        state != "failed",
+        "a canary that passed, where there is one",
+        f"{state} ({pages} pages)" if pages else state,
+    )
+
+
 def not_empty(rows: int) -> Check:
     """At least one row: an empty frame passes every column rule, so it needs a rule of its own."""
     return Check("not_empty", rows > 0, "at least one row", f"{rows} rows")

@@ -27,7 +27,7 @@ PAGE_RULES = ("coverage", "page_states", "gone")
 
 
 class Selection(NamedTuple):
-    """What a person names. Without failure class, rule or URLs: everything that the extractor decides."""
+    """What a person names; without failure class, rule or URLs, what `taken_by_default` says."""
 
     retailers: tuple[str, ...] = ()
     page_type: str | None = None
@@ -54,6 +54,19 @@ def decided_by_extractor(state: str, failure_class: str | None) -> bool:
     if state == TaskState.COMMITTED:
         return True
     return state == TaskState.QUARANTINED and failure_class in READ_FROM_THE_PAGE
+
+
+def taken_by_default(state: str, failure_class: str | None, *, mode: Mode, extractor_changed: bool) -> bool:
+    """Whether a repair takes a task that nobody named.
+
+    Another extractor, or stored pages that are to be read again: what the extractor decides. The site is to be asked
+    again: everything but what it says is gone. Neither: what was not obtained.
+    """
+    if mode == "refetch":
+        return state != TaskState.GONE
+    if mode == "artifacts" or extractor_changed:
+        return decided_by_extractor(state, failure_class)
+    return state == TaskState.QUARANTINED
 
 
 def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:

@@ -13,8 +13,10 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from scrape_assets import failpoints
+from scrape_assets.errors import DeclarationError
 from scrape_assets.sinks.outcome import (
     LATE,
     PAYLOAD,
@@ -101,8 +103,20 @@ _NOTE = sql.SQL(
 )
 
 
+def _checked(url: str) -> str:
+    """The URL; DeclarationError for text that is none, without saying it: it may hold a password."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise DeclarationError(
+            "the environment holds no address of a database under that name; expected postgresql://user@host/database"
+        ) from None
+    return url
+
+
 def send(url: str, table: str, shipment: Shipment) -> Sent:
     """The table holds the version's rows, or newer ones, and that it arrived; or nothing of it."""
+    url = _checked(url)
     committing = False
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
@@ -173,6 +187,7 @@ def _note(cursor: psycopg.Cursor[Any], names: dict[str, sql.Composable], shipmen
 
 def find(url: str, table: str, shipment: Shipment) -> Found:
     """Whether the destination says that this version arrived."""
+    url = _checked(url)
     names = _names(table)
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as connection, connection.cursor() as cursor:

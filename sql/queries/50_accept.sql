@@ -201,7 +201,7 @@ select c.run_id, c.retailer, r.collection_window
   from scrape.candidates c
   join scrape.runs r using (run_id)
   join scrape.run_partitions p using (run_id, retailer)
- where c.state in ('collecting', 'candidate') and p.canary in ('none', 'passed') and r.dataset_id = %(dataset_id)s and p.planned_at is not null
+ where c.state in ('collecting', 'candidate') and r.dataset_id = %(dataset_id)s and p.planned_at is not null
    and not exists (select 1 from scrape.tasks t
                     where t.run_id = c.run_id and t.retailer = c.retailer
                       and t.state in ('pending', 'retry_wait', 'leased'))

@@ -297,6 +297,18 @@ def test_a_secret_that_is_none_is_refused_without_being_told(secret: str) -> Non
     assert "!!!" not in str(refused.value)
 
 
+def test_an_address_that_is_none_is_not_told(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSUMER_URL", "postgresql//ana:hunter2@db prices")
+    story.publish = "{to: {table: {postgres: {url: 'env:CONSUMER_URL', table: prices}}}}"
+    story.declare()
+    story.whole(WINDOW)
+    (sent,) = story.delivered()
+    assert sent.state == "unsent"
+    said = str(story.rows("select last_error from scrape.deliveries"))
+    assert "hunter2" not in said
+    assert "expected postgresql://" in said
+
+
 @pytest.fixture
 def table(story: Story, server: embedded.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[Any]]:
     """A database of the consumer's own."""

@@ -10,7 +10,7 @@ import pytest
 
 from scrape_assets import failpoints
 from scrape_assets.errors import CandidateRejected, DeclarationError
-from scrape_assets.flow import accept, plan, recover, run, verify
+from scrape_assets.flow import accept, control, plan, recover, run, verify
 from scrape_assets.rules.recovery import Selection
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.postgres import Pool
@@ -166,6 +166,51 @@ def test_named_pages_are_taken_whatever_they_were(story: Story, shop: Site) -> N
     assert (shop.requests - asked) == {"/p/n3": 1, "/p/s4": 1}
     story.judge(WINDOW)
     assert story.release(WINDOW).changes == {"new": 0, "corrected": 1, "withdrawn": 0}
+
+
+def test_an_unchanged_declaration_repairs_what_was_not_obtained(story: Story, shop: Site) -> None:
+    story.answers["n0"] = (403, {}, b"no")
+    story.accept = "{coverage: 0.99}"
+    story.declare()
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    story.answers.clear()
+    (begun,) = story.begin(WINDOW)
+    assert [task.url.rsplit("/", 1)[1] for task in begun.repair.tasks] == ["n0"], "no good page is asked for again"
+
+
+def test_a_canary_that_is_closed_before_the_rest_is_judged_and_rejects(story: Story) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
+    story.declare()
+    story.windows(GOOD[0])
+    story.declare(north=".was")
+    story.collect(WINDOW)
+    with postgres.transaction(story.pool) as tx:
+        tx.execute(
+            "update scrape.run_partitions set closing_at = clock_timestamp() where retailer = 'north' and run_id = %s",
+            (story.run_id(WINDOW),),
+        )
+    control.tidy(story.pool)
+    assert story.judge(WINDOW).state == "rejected"
+    assert {"canary", "coverage"} <= story.failed(WINDOW, "north")
+
+
+def test_a_stopped_retailer_is_repaired_from_its_pages_and_has_its_grace_again(story: Story, shop: Site) -> None:
+    story.whole(WINDOW)
+    with postgres.transaction(story.pool) as tx:
+        tx.execute(
+            "update scrape.run_partitions set paused_at = clock_timestamp(), pause_reason = 'stopped: it refuses',"
+            " stopped_at = clock_timestamp() - interval '7 hours' where retailer = 'north'"
+        )
+    asked = shop.requests.total()
+    story.declare(north="b")
+    story.repair(WINDOW)
+    assert shop.requests.total() == asked
+    assert story.judge(WINDOW).state == "published"
+    story.begin(WINDOW, urls=(f"{shop.url}/p/n1",), mode="refetch")
+    control.tidy(story.pool)
+    states = story.rows("select state, count(*) as n from scrape.tasks where retailer = 'north' group by 1 order by 1")
+    assert states == [("committed", 19), ("pending", 1)], "it waits for somebody who resumes"
 
 
 def test_a_stored_page_that_cannot_be_read_is_asked_for_and_counted(story: Story, shop: Site, tmp_path: Path) -> None:
