@@ -128,9 +128,10 @@ def _listed(file: Path) -> tuple[str, ...]:
 
 def _intent(one: Repair) -> str:
     joined = f", and {one.joined} open ones with them" if one.joined else ""
+    stored = len(one.stored) + one.joined_stored
     changed = f" ({', '.join(one.changed)} changed)" if one.changed else ""
     return (
-        f"{one.retailer}: {len(one.tasks)} pages{joined}, {len(one.stored)} read from stored pages, "
+        f"{one.retailer}: {len(one.tasks)} pages{joined}, {stored} read from stored pages, "
         f"{one.requests} requests; extractor {one.frozen.extractor_version}{changed}"
     )
 

@@ -144,8 +144,16 @@ def judge_canary(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> bo
     reason = f"its canary of {pages} pages failed: {'; '.join(acceptance.reasons(checks))}"
     with postgres.transaction(pool) as tx:
         runs.lock_partition(tx, run_id, retailer)
-        candidates.decide_canary(tx, run_id, retailer, passed=passed, checks=checks, reason=reason)
-    return passed
+        decided = candidates.decide_canary(
+            tx,
+            run_id,
+            retailer,
+            recovery_batch_id=partition.recovery_batch_id,
+            passed=passed,
+            checks=checks,
+            reason=reason,
+        )
+    return decided and passed
 
 
 def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime | None = None) -> Verdict:
@@ -170,13 +178,15 @@ def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime |
             newest
             and newest.verdict
             and versions.still_holds(members, newest.members, newest.verdict)
-            and newest.verdict.get("waivers", []) == [waiver.record() for waiver in waivers]
+            and newest.verdict.get("considered", []) == [str(waiver.waiver_id) for waiver in waivers]
         ):
             return Verdict(run_id, newest.state, newest.verdict["checks"], sequence=newest.sequence)
         content_hash = hashlib.sha256("\n".join(str(member["content_hash"]) for member in members).encode()).hexdigest()
         taken = versions.accepted_members(members)
         limits = dataset.accept.limits
-        before = [row.rows for row in candidates.versions_before(tx, run_id, limits.drift_over)]
+        before = versions.rows_before(
+            taken, [row.retailers for row in candidates.versions_before(tx, run_id, limits.drift_over)]
+        )
         rows = versions.row_count(dataset.publish.when, members)
         then = (standing.verdict or {}).get("columns") if standing else None
         _, misfits = versions.schema_changes(then, dataset.schema_columns)
@@ -207,7 +217,13 @@ def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime |
                 "accepted": accepted,
                 "checks": records,
                 "columns": dataset.schema_columns,
-                "waivers": [waiver.record() for waiver in waivers],
+                "considered": [str(waiver.waiver_id) for waiver in waivers],
+                # Only those that somebody needed: they are what the version rests on.
+                "waivers": [
+                    waiver.record()
+                    for waiver in waivers
+                    if any(check.rule == waiver.rule and check.held == "waived" for check in checks)
+                ],
                 "member_waivers": {
                     m.retailer: m.verdict["waivers"]
                     for m in candidates.members(tx, run_id)

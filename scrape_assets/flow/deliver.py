@@ -105,6 +105,10 @@ def reconcile(pool: Pool, dataset: Dataset) -> list[Delivered]:
         claimed = outbox.confirmed(tx, dataset.dataset, sorted(dataset.publish.to), ASKED_AGAIN)
     found = []
     for sending in claimed:
+        to = dataset.publish.to[sending.destination].http
+        if to is not None and to.find == "none":
+            found.append(_told(sending, "delivered", "nobody can tell: it cannot be asked"))
+            continue
         answer = _find(pool, dataset, sending)
         if isinstance(answer, NotApplied):
             with postgres.transaction(pool) as tx:
@@ -191,11 +195,18 @@ def _send(pool: Pool, dataset: Dataset, sending: Sending) -> Sent:
                 shipment,
                 timeout_seconds=to.timeout_seconds,
                 user_agent=user_agent(dataset.contact),
+                going_on=lambda seconds: _go_on(pool, sending, seconds),
             )
         assert target.postgres is not None
         return table.send(_secret(target.postgres.url) or "", target.postgres.table, shipment)
-    except DeclarationError as error:
+    except (DeclarationError, OSError) as error:
+        # A secret that is missing, or no room for a body: the others are sent all the same.
         return NotApplied(str(error))
+
+
+def _go_on(pool: Pool, sending: Sending, seconds: float) -> None:
+    with postgres.transaction(pool) as tx:
+        outbox.go_on(tx, sending, seconds)
 
 
 def _find(pool: Pool, dataset: Dataset, sending: Sending) -> Found:

@@ -75,7 +75,7 @@ def judge(
         *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),
         drift.rows(content.rows, history, limits, run.window_start),
         drift.columns(filled, history, limits),
-        drift.frozen(unchanged, history, limits),
+        drift.frozen(unchanged, history, limits, run.window_start),
         drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming),
         *drift.values(both, base),
     ]

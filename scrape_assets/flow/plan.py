@@ -42,8 +42,10 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     manifest = declaration.manifest(dataset, retailer)
     # An edit of pages.py concerns those that extract with it; a schema of pages.py is in the manifest itself.
     sources = page_objects.sources(dataset.folder) if retailer.product.page_object else {}
+    # The text of page objects is part of what is frozen: a worker with other code is no worker of this run.
+    whole = {**manifest, "pages": sources} if sources else manifest
     return Frozen(
-        manifest, keys.manifest_hash(manifest), declaration.extractor_version(dataset, retailer, sources), sources
+        manifest, keys.manifest_hash(whole), declaration.extractor_version(dataset, retailer, sources), sources
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scrape_assets import failpoints
@@ -20,6 +20,9 @@ from scrape_assets.store import candidates, postgres, publication, runs
 from scrape_assets.store.candidates import DatasetCandidate, Member
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Run
+
+LATE_SINCE = timedelta(days=2)
+"""A promise that is declared today does not make last month late."""
 
 LATE_WINDOWS = 60
 """The newest windows without a version that are looked at for one that is late."""
@@ -85,10 +88,12 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
         if expired := _expired(newest, members, candidates.clock(tx)):
             raise CandidateRejected(f"{run_id} rests on {expired}; run the window again to judge it without")
         version = publication.last_version(tx, run_id) + 1
-        before = (standing.verdict or {}).get("columns") if standing else None
-        added, misfits = versions.schema_changes(
-            before, (newest.verdict or {}).get("columns") or dataset.schema_columns
-        )
+        columns = (newest.verdict or {}).get("columns") or dataset.schema_columns
+        changes = {
+            row.dataset_version: versions.schema_changes((row.verdict or {}).get("columns"), columns)
+            for row in publication.versions(tx, run_id)
+        }
+        misfits = changes[version - 1][1] if version > 1 else []
         if misfits:
             raise CandidateRejected(f"{run_id}: {', '.join(misfits)} since version {version - 1}; it stands")
         retailers = versions.accepted_members(newest.members)
@@ -98,7 +103,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
             newest.sequence,
             version,
             retailers=retailers,
-            added=added,
+            added={number: added for number, (added, _) in changes.items()},
             kept=[name for name in retailers if dataset.accept_for(name).keep_unverified],
         )
         failpoints.reach("K15", lambda: postgres.lose(tx))
@@ -145,8 +150,8 @@ def _about(run: Run, event_id: uuid.UUID) -> dict[str, Any]:
 def say_late(pool: Pool, dataset: Dataset, now: datetime | None = None) -> list[str]:
     """Windows whose `publish.by` passed without a version are said to be late, each once; returns their keys.
 
-    The event names the last good version, which stands, and why there is no newer one. A window that had begun before
-    anything was promised, or whose run does not exist, is not late.
+    The event names the last good version, which stands, and why there is no newer one. A window whose time passed days
+    ago, or whose run does not exist, is not said to be late.
     """
     if dataset.publish.by is None:
         return []
@@ -155,23 +160,25 @@ def say_late(pool: Pool, dataset: Dataset, now: datetime | None = None) -> list[
     with postgres.transaction(pool) as tx:
         for run in publication.without_version(tx, dataset.dataset, LATE_WINDOWS):
             promised = dataset.promised_at(run.window_start)
-            if promised is None or not versions.late(promised, now):
+            if promised is None or not versions.late(promised, now) or now - promised > LATE_SINCE:
                 continue
             event_id = uuid.uuid4()
             good = publication.last_good(tx, dataset.dataset, run.window_start)
+            told = {
+                **_about(run, event_id),
+                "promised_at": promised.isoformat(),
+                "reasons": why_not(tx, run),
+                "last_good": None
+                if good is None
+                else {"window": good.collection_window, "dataset_version": good.dataset_version},
+            }
             said = publication.write_event(
                 tx,
                 run.run_id,
                 event_id,
                 "dataset.late",
-                {
-                    **_about(run, event_id),
-                    "promised_at": promised.isoformat(),
-                    "reasons": why_not(tx, run),
-                    "last_good": None
-                    if good is None
-                    else {"window": good.collection_window, "dataset_version": good.dataset_version},
-                },
+                # A destination is asked by it whether it has the event.
+                {**told, "content_hash": keys.payload_hash(told)},
                 {name: keys.idempotency_key(event_id, name) for name in dataset.publish.to},
             )
             if said:

@@ -24,7 +24,7 @@ from scrape_assets.rules.recovery import PAGE_RULES, Selection
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.store import candidates, observe, postgres, recovery, runs
 from scrape_assets.store.observe import StoredPage
-from scrape_assets.store.postgres import Pool
+from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.recovery import Batch, EndedTask
 from scrape_assets.store.runs import Partition, Run
 
@@ -44,6 +44,7 @@ class Repair:
     tasks: tuple[EndedTask, ...]
     stored: tuple[EndedTask, ...]
     joined: int
+    joined_stored: int
     changed: tuple[str, ...]
     frozen: Frozen
     interval_seconds: float
@@ -51,7 +52,7 @@ class Repair:
     @property
     def requests(self) -> int:
         """How many pages the site is asked for, if every stored one can be read."""
-        return len(self.tasks) - len(self.stored) + self.joined
+        return len(self.tasks) - len(self.stored) + self.joined - self.joined_stored
 
     def record(self) -> dict[str, Any]:
         """As plain JSON, with every task."""
@@ -61,7 +62,7 @@ class Repair:
             "tasks": len(self.tasks) + self.joined,
             "selected": len(self.tasks),
             "joined": self.joined,
-            "from_artifacts": len(self.stored),
+            "from_artifacts": len(self.stored) + self.joined_stored,
             "requests": self.requests,
             "seconds_at_declared_rate": self.requests * self.interval_seconds,
             "changed": list(self.changed),
@@ -105,7 +106,7 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
         name
         for name, partition in sorted(partitions.items())
         if name in dataset.retailers
-        and (selection.names_tasks or states[name] == "rejected" or _differences(dataset, name, partition))
+        and (selection.names_tasks or states[name] == "rejected" or _differs(pool, dataset, name, partition))
     )
     if not names:
         raise DeclarationError(
@@ -115,10 +116,18 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
     if selection.rule is not None:
         _known_rule(pool, dataset, run, names, selection.rule)
     found = [_select(pool, dataset, run, partitions[name], selection) for name in names]
-    repairs = [one for one in found if one.tasks or (one.joined and not selection.names_tasks and one.changed)]
+    repairs = [one for one in found if one.tasks or (one.joined and one.changed)]
     if not repairs:
         raise NothingToRepair(f"the selection fits no page of {run_id} that has ended; nothing was done")
     return repairs
+
+
+def _differs(pool: Pool, dataset: Dataset, name: str, partition: Partition) -> bool:
+    """Whether the retailer is declared otherwise than it was collected, or than a part of it was."""
+    if _differences(dataset, name, partition):
+        return True
+    with postgres.transaction(pool) as tx:
+        return recovery.has_other_extractor(tx, partition.run_id, name, str(partition.extractor_version))
 
 
 def _known_rule(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], rule: str) -> None:
@@ -150,8 +159,7 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
             urls=selection.urls,
         )
         committed = candidates.counts(tx, run.run_id, retailer.name).committed
-        joined = candidates.count_open(tx, run.run_id, retailer.name)
-    other_extractor = frozen.extractor_version != partition.extractor_version
+        joined, joined_stored = recovery.joining(tx, run.run_id, retailer.name)
     if selection.rule is not None:
         ended = _breaking(pool, dataset, run, retailer, ended, selection.rule)
     elif selection.failure_class is None and selection.urls is None:
@@ -159,7 +167,10 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
             task
             for task in ended
             if rules.taken_by_default(
-                task.state, task.failure_class, mode=selection.mode, extractor_changed=other_extractor
+                task.state,
+                task.failure_class,
+                mode=selection.mode,
+                extractor_changed=task.extractor_version != frozen.extractor_version,
             )
         ]
     changed = _differences(dataset, retailer.name, partition)
@@ -179,10 +190,11 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
                 selection.mode,
                 stored=task.place is not None,
                 from_page=rules.decided_by_extractor(task.state, task.failure_class),
-                extractor_changed=other_extractor,
+                extractor_changed=task.extractor_version != frozen.extractor_version,
             )
         ),
         joined,
+        0 if selection.mode == "refetch" else joined_stored,
         tuple(changed),
         frozen,
         retailer.fetch.interval_seconds,
@@ -225,21 +237,19 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
             selected={task.task_key: bytes_of.get(task.task_key) for task in repair.tasks},
             max_attempts=dataset.retry.attempts,
             canary=bool(dataset.accept_for(repair.retailer).canary),
+            refetch=selection.mode == "refetch",
         )
         with postgres.transaction(pool) as tx:
             partition = runs.lock_partition(tx, run_id, repair.retailer)
             candidate = candidates.current(tx, run_id, repair.retailer)
             assert partition is not None
             assert candidate is not None
-            under_way = recovery.leased(tx, run_id, repair.retailer)
-            if under_way.leased:
-                raise DeclarationError(
-                    f"{under_way.leased} pages of {repair.retailer} of {run_id} are under way; pause it and try again "
-                    f"when they have ended, in {under_way.free_in_seconds or 0:.0f} s at the latest"
-                )
+            _refuse_while_leased(tx, run_id, repair.retailer)
             taken = recovery.open_batch(
                 tx, batch, generation=candidate.generation, collecting=candidate.state == "collecting"
             )
+            # Claims take no lock of the partition's: one that was answered meanwhile is seen now.
+            _refuse_while_leased(tx, run_id, repair.retailer)
             runs.apply_live(
                 tx,
                 run_id,
@@ -253,6 +263,15 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
     return begun
 
 
+def _refuse_while_leased(tx: Transaction, run_id: str, retailer: str) -> None:
+    under_way = recovery.leased(tx, run_id, retailer)
+    if under_way.leased:
+        raise DeclarationError(
+            f"{under_way.leased} pages of {retailer} of {run_id} are under way; pause it and try again "
+            f"when they have ended, in {under_way.free_in_seconds or 0:.0f} s at the latest"
+        )
+
+
 def rematerialize(pool: Pool, dataset: Dataset, run_id: str, retailer: str, selection: Selection) -> list[Begun]:
     """Materializing a partition once more repairs it where there is something to repair; nothing begins otherwise."""
     with postgres.transaction(pool) as tx:
@@ -263,7 +282,7 @@ def rematerialize(pool: Pool, dataset: Dataset, run_id: str, retailer: str, sele
         return []
     wanted = rules.rematerializing_repairs(
         decided=candidate.state in versions.DECIDED and not open_tasks,
-        changed=bool(_differences(dataset, retailer, partition)),
+        changed=_differs(pool, dataset, retailer, partition),
         selected=selection.names_tasks,
     )
     if not wanted:
@@ -363,7 +382,7 @@ def progress(pool: Pool, begun: Sequence[Begun]) -> list[dict[str, Any]]:
                 "tasks": one.taken,
                 "selected": len(one.repair.tasks),
                 "joined": one.repair.joined,
-                "from_artifacts": len(one.repair.stored),
+                "from_artifacts": len(one.repair.stored) + one.repair.joined_stored,
                 "extractor_version": one.repair.frozen.extractor_version,
                 **recovery.progress(tx, one.recovery_batch_id)._asdict(),
             }

@@ -197,6 +197,9 @@ def _next(
             commands.append(f"scrape-assets failed {at} --retailer {name}")
         commands.append(f"scrape-assets try {dataset.dataset}/{name} --window {run.collection_window} --sample 5")
         commands.append(f"scrape-assets recover {at} --retailer {name} --dry-run")
+        if one["canary"] == "failed":
+            commands.append(f"scrape-assets resume {at} --retailer {name}")
+            continue
         commands += [
             f"scrape-assets waive {rule} --run {run.run_id} --retailer {name} --owner YOU --reason WHY --until DATE"
             for rule in rules

@@ -78,7 +78,7 @@ def settled(checks: Sequence[Check], *, dry_run: bool, waived: frozenset[str]) -
             return check.held
         if check.rule in waived and check.rule not in NEVER_WAIVED:
             return "waived"
-        return "dry_run" if dry_run and check.rule not in ALWAYS_GATE else ""
+        return "dry_run" if dry_run and check.rule not in ALWAYS_GATE | NEVER_WAIVED else ""
 
     return [replace(check, held=held(check)) for check in checks]
 

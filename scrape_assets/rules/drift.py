@@ -24,37 +24,20 @@ RATIO_WIDTH, RATIO_SHARE = 0.005, 0.005
 """A price within half a percent of such a multiple is one, and one price in two hundred is one too many."""
 
 VAT_RATES = (
-    0.05,
-    0.06,
-    0.07,
-    0.08,
-    0.09,
-    0.1,
-    0.12,
-    0.13,
-    0.16,
-    0.17,
-    0.18,
-    0.19,
-    0.2,
-    0.21,
-    0.22,
-    0.23,
-    0.24,
-    0.25,
-    0.27,
+    *(0.05, 0.055, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.13, 0.135, 0.14, 0.15, 0.16, 0.17, 0.18, 0.19),
+    *(0.2, 0.21, 0.22, 0.23, 0.24, 0.25, 0.255, 0.27),
 )
-"""Standard and reduced rates in use (European Commission and OECD tables of 2025)."""
+"""Standard and reduced rates in use (European Commission and OECD tables of 2025); rarer ones are not named."""
 
-VAT_WIDTH, VAT_SHARE = 0.001, 0.3
-"""Prices that all move by one rate, to a tenth of a percent: one in three is no coincidence."""
+VAT_WIDTH, VAT_SHARE = 0.001, 0.6
+"""Prices that move by one rate, to a tenth of a percent: most of them at once is no coincidence."""
 
 CURRENCY_SHARE = 0.005
-RESET_SHARE, RESET_ROWS = 0.8, 10
+RESET_SHARE, RESET_ROWS = 0.8, 5
 """So many of the reduced prices, and at least so many rows, at their list price at once."""
 
-FROZEN_ROWS = 10
-"""Fewer rows may stay as they are by chance."""
+FROZEN_ROWS, FROZEN_SHARE, FROZEN_DAYS = 10, 0.999, 2.0
+"""Fewer rows, or for a shorter time, may stay as they are by chance."""
 
 WEEKDAYS = 3
 """So many windows of the same weekday are compared with alone (R: a Sunday has other rows than a Monday)."""
@@ -128,7 +111,7 @@ def rules(table: pd.DataFrame, limits: Limits) -> list[Check]:
     return [
         rows(0, [], limits, None),
         columns({}, [], limits),
-        frozen(None, [], limits),
+        frozen(None, [], limits, None),
         moved(nothing, limits.drift_moved, ""),
         *values(nothing, Baseline("none")),
     ]
@@ -208,21 +191,26 @@ def columns(filled: Mapping[str, float], history: Sequence[Window], limits: Limi
     return _held(check, _warming(history, limits))
 
 
-def frozen(unchanged: float | None, history: Sequence[Window], limits: Limits) -> Check:
+def frozen(unchanged: float | None, history: Sequence[Window], limits: Limits, start: datetime | None) -> Check:
     """A site that shows the same page window after window, where it used to change, shows a page that is not alive."""
     rule, expected = "frozen", "something that changes within three windows"
     before = [one.figures.get("unchanged") for one in history]
-    stands = unchanged == 1.0 and bool(before) and before[0] == 1.0
-    if not stands:
+    still = next((n for n, share in enumerate(before) if share is None or share < FROZEN_SHARE), len(before))
+    # The window that the oldest of the unchanged ones was compared with; as far back as is remembered.
+    since = history[min(still, len(history) - 1)].start if history else start
+    days = (start - since).total_seconds() / 86400 if start and since else 0.0
+    stands = unchanged is not None and unchanged >= FROZEN_SHARE and still > 0
+    if not stands or days < FROZEN_DAYS:
         return Check(
             rule, True, expected, "nothing to compare with" if unchanged is None else f"{1 - unchanged:.1%} changed"
         )
-    lively = any(share is not None and share < 1.0 for share in before)
+    earlier = before[still:]
+    lively = 2 * sum(share is not None and share < FROZEN_SHARE for share in earlier) > len(earlier) > 0
     check = Check(
         rule,
         False,
         expected,
-        "not one value changed in this window and the two before",
+        f"not one value in a thousand changed in {still + 1} windows, {days:g} days",
         severity="error" if lively else "warn",
     )
     return _held(check, _warming(history, limits))
@@ -250,11 +238,16 @@ def _ratios(both: pd.DataFrame) -> Check:
         if near.any():
             found.append(f"{int(near.sum())} near x{name}")
         many |= near
-    if int(many.sum()) <= RATIO_SHARE * max(1, int(ratio.notna().sum())):
+    # One product of a hundred may well be sold for a tenth of its price.
+    few = 0 if len(both) < FROZEN_ROWS else 2
+    if int(many.sum()) <= max(few, RATIO_SHARE * int(ratio.notna().sum())):
         many[:] = False
+    # What says itself that it was reduced from the old price is a sale, whatever its rate.
+    sale = validate.numbers(both["list_price"]) == both["then"]
     taxed = pd.Series(False, index=both.index)
     for rate in VAT_RATES:
         near = ((ratio / (1 + rate) - 1).abs() <= VAT_WIDTH) | ((ratio * (1 + rate) - 1).abs() <= VAT_WIDTH)
+        near &= ~sale
         if len(both) >= FROZEN_ROWS and near.sum() > max(VAT_SHARE * ratio.notna().sum(), taxed.sum()):
             taxed = near
             found.append(f"{int(near.sum())} by {rate:.0%}, as with and without VAT")
@@ -284,7 +277,9 @@ def _currency(both: pd.DataFrame) -> Check:
 
 def _reset(both: pd.DataFrame) -> Check:
     reduced = both["list_then"].notna() & (both["list_then"] > both["then"])
-    reset = reduced & (both["now"] == both["list_then"])
+    # A sale that ended takes its list price along; read as the price, it still stands beside it, or nobody has one.
+    beside_it = both["list_price"].notna()
+    reset = reduced & (both["now"] == both["list_then"]) & (beside_it | (not beside_it.any()))
     count, total = int(reset.sum()), int(reduced.sum())
     passed = count < max(RESET_ROWS, RESET_SHARE * total)
     return Check(

@@ -73,7 +73,7 @@ def judge(
         _list_price(table),
         _schema(table, schema),
         _freshness(table, collected_from, now),
-        *([_source_age(table, limits.source_age_seconds, now)] if limits.source_age_seconds else []),
+        *([_source_age(table, limits.source_age_seconds)] if limits.source_age_seconds else []),
     ]
 
 
@@ -278,13 +278,13 @@ def _freshness(table: pd.DataFrame, collected_from: float, now: float) -> Check:
     return over_rows(table, "freshness", bad, "observed_at", f"observed after {since} and not in the future", "outside")
 
 
-def _source_age(table: pd.DataFrame, at_most: float, now: float) -> Check:
-    """When the source itself last changed a row: a fresh fetch of a stale page is stale."""
+def _source_age(table: pd.DataFrame, at_most: float) -> Check:
+    """When the source itself last changed a row, before it was seen: a fresh fetch of a stale page is stale."""
     rule, column = "source_age", "source_revised_at"
     if column not in table.columns:
         return Check(rule, False, f"a column {column}", f"columns {', '.join(_shown_columns(table))}")
     revised = pd.to_datetime(table[column], errors="coerce", utc=True, format="ISO8601")
-    age = (datetime.fromtimestamp(now, UTC) - revised).dt.total_seconds()
+    age = table["observed_at"] - (revised - pd.Timestamp(0, tz=UTC)).dt.total_seconds()
     return over_rows(
         table,
         rule,

@@ -102,17 +102,22 @@ def row_count(policy: Policy, members: Sequence[Mapping[str, Any]]) -> int:
     )
 
 
+def rows_before(taken: Sequence[str], before: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[int]:
+    """How many rows earlier versions had of these retailers; a version that lacked one of them says nothing."""
+    return [sum(int(held[name]["rows"]) for name in taken) for held in before if all(name in held for name in taken)]
+
+
 def same_content(members: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]] | None) -> bool:
-    """Whether a version of these members would hold what the published one holds already."""
-    return published is not None and _content(members) == _content(published)
+    """Whether a version of these members would hold what the published one holds already.
 
-
-def _content(members: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
-    return {
-        member["retailer"]: member["content_hash"]
-        for member in members
-        if member["state"] == "accepted" or member.get("carried_from_version") is not None
-    }
+    What is carried is what is published; only accepted rows can be others.
+    """
+    if published is None:
+        return False
+    held = {member["retailer"]: member["content_hash"] for member in published if member["state"] == "accepted"}
+    return all(
+        held.get(member["retailer"]) == member["content_hash"] for member in members if member["state"] == "accepted"
+    )
 
 
 def still_holds(

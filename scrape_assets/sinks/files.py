@@ -235,11 +235,13 @@ def _csv(file: BinaryIO, columns: Sequence[str], rows: Iterator[Record]) -> None
 
 
 def neutral(text: str) -> str:
-    """Text that a spreadsheet will not run as a formula: a leading = + - @, tab or return gets an apostrophe.
+    """Text that a spreadsheet will not run as a formula: a leading = + - @, tab or line end gets an apostrophe.
 
-    Plain numbers keep their sign.
+    Plain numbers keep their sign. Space before such a sign does not hide it, and a full-width one counts as well.
     """
-    if text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and not _is_number(text)):
+    first = text.lstrip()[:1]
+    risky = text[:1] in ("\t", "\r", "\n") or first in ("=", "@", "\uff1d", "\uff20", "\uff0b", "\uff0d")
+    if risky or (first in ("+", "-") and not _is_number(text)):
         return "'" + text
     return text
 

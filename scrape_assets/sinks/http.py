@@ -18,7 +18,7 @@ import hmac
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
@@ -41,10 +41,22 @@ BYTES_PER_SECOND = 250_000
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix, as Standard Webhooks defines it
 
 
-def send(url: str, secret: str | None, shipment: Shipment, *, timeout_seconds: float, user_agent: str) -> Sent:
-    """The event was posted, once, and this is what its answer says."""
+def send(
+    url: str,
+    secret: str | None,
+    shipment: Shipment,
+    *,
+    timeout_seconds: float,
+    user_agent: str,
+    going_on: Callable[[float], object] = lambda _seconds: None,
+) -> Sent:
+    """The event was posted, once, and this is what its answer says.
+
+    `going_on` is told how many seconds that may take, when the size of the body is known.
+    """
     with tempfile.TemporaryFile(prefix="scrape-assets-delivery-") as body:
         size, digest = _write(body, shipment)
+        going_on(2 * timeout_seconds + size / BYTES_PER_SECOND)
         headers = {
             "content-type": "application/json",
             "content-length": str(size),

@@ -123,8 +123,7 @@ def send(url: str, table: str, shipment: Shipment) -> Sent:
             rows = 0
             with connection.cursor() as cursor:
                 names = _names(table)
-                cursor.execute(_TABLE.format(**names))
-                cursor.execute(_DELIVERIES.format(**names))
+                _make_tables(cursor, names)
                 if shipment.event_type != LATE:
                     rows = _upsert(cursor, names, shipment)
                 _note(cursor, names, shipment, rows)
@@ -136,6 +135,16 @@ def send(url: str, table: str, shipment: Shipment) -> Sent:
         if committing and error.sqlstate is None:
             return Uncertain(told)
         return Refused(told) if (error.sqlstate or "")[:2] in ("22", "23", "28", "3D", "3F", "42") else NotApplied(told)
+
+
+def _make_tables(cursor: psycopg.Cursor[Any], names: dict[str, sql.Composable]) -> None:
+    """Both tables are there. Made one after the other by those who come at once; a role that finds them makes none."""
+    for name, statement in (("table", _TABLE), ("deliveries", _DELIVERIES)):
+        text = names[name].as_string(cursor)
+        cursor.execute("select to_regclass(%s) is not null", (text,))
+        if not (cursor.fetchone() or (False,))[0]:
+            cursor.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", (text,))
+            cursor.execute(statement.format(**names))
 
 
 def _upsert(cursor: psycopg.Cursor[Any], names: dict[str, sql.Composable], shipment: Shipment) -> int:

@@ -198,19 +198,34 @@ def canary_counts(tx: Transaction, run_id: str, retailer: str) -> Any:
 
 
 def decide_canary(
-    tx: Transaction, run_id: str, retailer: str, *, passed: bool, checks: Sequence[Mapping[str, Any]], reason: str
+    tx: Transaction,
+    run_id: str,
+    retailer: str,
+    *,
+    recovery_batch_id: UUID | None,
+    passed: bool,
+    checks: Sequence[Mapping[str, Any]],
+    reason: str,
 ) -> bool:
-    """The canary is over: the rest may follow, or the retailer is stopped. False when somebody decided before."""
-    return (
-        sql.maybe(
-            tx, "decide_canary", run_id=run_id, retailer=retailer, passed=passed, checks=Jsonb(checks), reason=reason
-        )
-        is not None
+    """The canary is over: the rest may follow, or the retailer is stopped.
+
+    False when somebody decided before, or when the canary is another one than that of this batch.
+    """
+    row = sql.maybe(
+        tx,
+        "decide_canary",
+        run_id=run_id,
+        retailer=retailer,
+        recovery_batch_id=recovery_batch_id,
+        passed=passed,
+        checks=Jsonb(checks),
+        reason=reason,
     )
+    return row is not None
 
 
 def versions_before(tx: Transaction, run_id: str, at_most: int) -> list[Any]:
-    """The last published earlier windows with their number of rows, newest first."""
+    """What the last published earlier windows hold of each retailer, newest first."""
     return sql.many(tx, "versions_before", run_id=run_id, at_most=at_most)
 
 

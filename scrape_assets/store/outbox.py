@@ -57,6 +57,11 @@ def count_due(tx: Transaction, dataset_id: str, destinations: Sequence[str]) -> 
     return int(sql.one(tx, "count_due", dataset_id=dataset_id, destinations=list(destinations)).due)
 
 
+def go_on(tx: Transaction, sending: Sending, seconds: float) -> bool:
+    """Nobody takes the send over for so long; False when somebody did already."""
+    return sql.maybe(tx, "go_on_sending", **sending.fence, seconds=seconds) is not None
+
+
 def delivered(tx: Transaction, sending: Sending, receipt: Mapping[str, Any]) -> bool:
     """The destination has it; False when another sender took over."""
     return sql.maybe(tx, "mark_delivered", **sending.fence, receipt=Jsonb(receipt)) is not None

@@ -79,14 +79,14 @@ def publish(
     dataset_version: int,
     *,
     retailers: Sequence[str],
-    added: Sequence[str],
+    added: Mapping[int, Sequence[str]],
     kept: Sequence[str],
 ) -> dict[str, Any]:
     """The accepted dataset candidate is the version that stands; the one before stands no more.
 
     `retailers` are its accepted members, `kept` those whose rows stay although their page could not be read again,
-    `added` the columns that the schema has now and had not in the version before. Returns what it comes to: rows,
-    changes by kind, and each retailer's rows, hash and unverified rows.
+    `added` the columns that the schema has now and had not in an earlier version, by its number. Returns what it comes
+    to: rows, changes by kind, and each retailer's rows, hash and unverified rows.
     """
     version = {
         "dataset_id": run.dataset_id,
@@ -98,14 +98,18 @@ def publish(
     if sql.maybe(tx, "mark_published", run_id=run.run_id, sequence=sequence, dataset_version=dataset_version) is None:
         raise LookupError(f"dataset candidate {sequence} of {run.run_id} is not accepted")
     sql.one(tx, "carry_unverified", **version, run_id=run.run_id, kept=list(kept))
-    changes = {row.change: row.rows for row in sql.many(tx, "publish_observations", **of_members, added=list(added))}
+    sql.execute(tx, "keep_carried", **of_members)
+    since = {str(number): list(names) for number, names in added.items()}
+    changed = sql.many(tx, "publish_observations", **of_members, added=Jsonb(since))
+    changes = {row.change: row.rows for row in changed}
+    sql.one(tx, "lock_latest", dataset_id=run.dataset_id)
     sql.execute(tx, "advance_latest", run_id=run.run_id, dataset_version=dataset_version)
     sql.execute(tx, "withdraw_latest", run_id=run.run_id, dataset_version=dataset_version)
     held = sql.many(tx, "describe_version", **version)
     publication = {
         "rows": sum(row.rows for row in held),
         "changes": {kind: changes.get(kind, 0) for kind in ("new", "corrected", "withdrawn")},
-        "added": list(added) if dataset_version > 1 else [],
+        "added": sorted({name for names in added.values() for name in names}),
         "retailers": {
             row.retailer: {"rows": row.rows, "content_hash": row.content_hash, "unverified": row.unverified}
             for row in held

@@ -28,6 +28,7 @@ class EndedTask(NamedTuple):
     last_failure_class: str | None
     failure_class: str | None
     page_state: str | None
+    extractor_version: str | None
     sha256: str | None
     place: Place | None
 
@@ -46,6 +47,7 @@ class Batch(NamedTuple):
     selected: Mapping[UUID, str | None]
     max_attempts: int
     canary: bool
+    refetch: bool = False
 
 
 class Leased(NamedTuple):
@@ -90,7 +92,19 @@ def ended(
         failure_class=failure_class,
         urls=None if urls is None else list(urls),
     )
-    return [EndedTask._make((*row[:11], Place(*row[11:]) if row.segment is not None else None)) for row in rows]
+    return [EndedTask._make((*row[:12], Place(*row[12:]) if row.segment is not None else None)) for row in rows]
+
+
+def joining(tx: Transaction, run_id: str, retailer: str) -> tuple[int, int]:
+    """Open tasks that a batch would take along, and those of them that wait for their stored page."""
+    row = sql.one(tx, "count_joining", run_id=run_id, retailer=retailer)
+    return row.joined, row.stored
+
+
+def has_other_extractor(tx: Transaction, run_id: str, retailer: str, extractor_version: str) -> bool:
+    """Whether rows of the partition were read by another extractor than this."""
+    asked = {"run_id": run_id, "retailer": retailer, "extractor_version": extractor_version}
+    return bool(sql.one(tx, "has_other_extractor", **asked).other)
 
 
 def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bool) -> int:
@@ -117,7 +131,6 @@ def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bo
         page_sources=Jsonb(batch.page_sources),
         selection=Jsonb(batch.selection),
         selected=len(batch.selected),
-        from_artifacts=sum(1 for sha256 in batch.selected.values() if sha256 is not None),
     )
     failpoints.reach("K24", lambda: postgres.lose(tx))
     wanted = [{"task_key": task, "sha256": sha256} for task, sha256 in batch.selected.items()]
@@ -127,6 +140,7 @@ def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bo
         **key,
         selected=orjson.dumps(wanted).decode(),
         max_attempts=batch.max_attempts,
+        refetch=batch.refetch,
         generation=generation,
         recovery_batch_id=batch.recovery_batch_id,
     )
@@ -137,7 +151,13 @@ def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bo
         sql.execute(tx, "revert_lost", task_keys=keys)
         rows = [row.observation_key for row in sql.many(tx, "revert_observations", task_keys=keys)]
         sql.execute(tx, "promote_over_reverted", observation_keys=rows)
-    sql.execute(tx, "close_batch", recovery_batch_id=batch.recovery_batch_id, joined=len(taken) - len(batch.selected))
+    sql.execute(
+        tx,
+        "close_batch",
+        recovery_batch_id=batch.recovery_batch_id,
+        joined=len(taken) - len(batch.selected),
+        from_artifacts=sum(row.stored for row in taken),
+    )
     sql.execute(
         tx,
         "enter_batch",

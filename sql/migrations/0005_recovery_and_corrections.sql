@@ -42,6 +42,9 @@ create index tasks_claimable on scrape.tasks (run_id, retailer, origin, priority
 create index tasks_stored on scrape.tasks (run_id, retailer, priority desc, next_attempt_at)
     where state in ('pending', 'retry_wait') and from_artifact is not null;
 
+create index tasks_of_batch on scrape.tasks (recovery_batch_id) where recovery_batch_id is not null;
+create index attempts_of_batch on scrape.attempts (recovery_batch_id) where recovery_batch_id is not null;
+
 alter table scrape.candidates
     drop constraint candidate_state_known,
     add constraint candidate_state_known
@@ -78,6 +81,7 @@ update scrape.dataset_candidates d
 
 alter table scrape.published_observations
     add constraint published_observations_batch foreign key (recovery_batch_id) references scrape.recovery_batches;
+create index published_observations_of_entity on scrape.published_observations (dataset_id, entity_key, context);
 create index published_observations_of_key
     on scrape.published_observations (dataset_id, collection_window, observation_key, dataset_version desc);
 
@@ -110,7 +114,9 @@ alter table scrape.outbox
     add constraint event_type_known check (event_type in ('dataset.published', 'dataset.late'));
 create unique index outbox_late_once on scrape.outbox (run_id) where event_type = 'dataset.late';
 
+-- `first_try_at`: since when this series of tries goes on; a person who sends again begins another.
 alter table scrape.deliveries
+    add column first_try_at timestamptz,
     drop constraint delivery_state_known,
     add constraint delivery_state_known check (state in ('unsent', 'sending', 'delivered', 'uncertain', 'failed')),
     add constraint failed_iff_error check (state <> 'failed' or last_error is not null);

@@ -96,6 +96,6 @@ select a.outcome, a.failure_class
  where a.run_id = %(run_id)s and a.retailer = %(retailer)s and a.finished_at is not null
    and a.finished_at > coalesce((select p.resumed_at from scrape.run_partitions p
                                   where p.run_id = %(run_id)s and p.retailer = %(retailer)s), '-infinity')
-   and a.outcome in ('committed', 'retry', 'quarantined', 'gone')
+   and a.outcome in ('committed', 'retry', 'quarantined', 'gone') and not a.from_artifact
  order by a.finished_at desc
  limit %(at_most)s;

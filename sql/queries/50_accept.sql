@@ -34,9 +34,11 @@ select count(*) as rows,
 
 -- name: published_content :many
 -- What the version that stands holds of each retailer.
-select d.dataset_version, r.key as retailer, (r.value ->> 'rows')::bigint as rows, r.value ->> 'content_hash' as content_hash
+select coalesce(m.carried_from_version, d.dataset_version) as dataset_version, r.key as retailer,
+       (r.value ->> 'rows')::bigint as rows, r.value ->> 'content_hash' as content_hash
   from scrape.dataset_candidates d
  cross join lateral jsonb_each(d.publication -> 'retailers') as r
+  left join lateral jsonb_to_recordset(d.members) as m (retailer text, carried_from_version integer) on m.retailer = r.key
  where d.run_id = %(run_id)s and d.state = 'published'
  order by r.key;
 
@@ -97,13 +99,18 @@ select count(*) filter (where state = 'committed') as committed, count(*) filter
  where run_id = %(run_id)s and retailer = %(retailer)s and canary;
 
 -- name: decide_canary :maybe
--- A canary that failed stops the retailer: nothing further of it is asked for until a person decides.
-update scrape.run_partitions
+-- A canary that failed stops the retailer: nothing further of it is asked for until a person decides. A verdict over a
+-- canary that was opened again since decides nothing.
+update scrape.run_partitions p
    set canary = case when %(passed)s then 'passed' else 'failed' end, canary_checks = %(checks)s,
        paused_at = case when %(passed)s then paused_at else coalesce(paused_at, clock_timestamp()) end,
        pause_reason = case when %(passed)s then pause_reason else coalesce(pause_reason, %(reason)s) end
- where run_id = %(run_id)s and retailer = %(retailer)s and canary = 'running'
-returning canary;
+ where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.canary = 'running'
+   and p.recovery_batch_id is not distinct from %(recovery_batch_id)s
+   and not exists (select from scrape.tasks t
+                    where t.run_id = p.run_id and t.retailer = p.retailer and t.canary
+                      and t.state in ('pending', 'retry_wait', 'leased'))
+returning p.canary;
 
 -- name: add_waiver :none
 insert into scrape.waivers (waiver_id, run_id, retailer, rule, owner, reason, until)
@@ -259,8 +266,8 @@ update scrape.dataset_candidates
  where run_id = %(run_id)s and state = 'accepted';
 
 -- name: versions_before :many
--- How many rows the last published earlier windows have, newest first.
-select r.collection_window, r.window_start, (d.publication ->> 'rows')::bigint as rows
+-- What the last published earlier windows hold of each retailer, newest first.
+select r.collection_window, r.window_start, d.publication -> 'retailers' as retailers
   from scrape.runs r
   join scrape.runs mine on mine.run_id = %(run_id)s and mine.dataset_id = r.dataset_id
   join scrape.dataset_candidates d on d.run_id = r.run_id and d.state = 'published'

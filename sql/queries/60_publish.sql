@@ -51,9 +51,23 @@ with standing as materialized (
 )
 select count(*) as carried from carried;
 
+-- name: keep_carried :none
+-- What the version before kept unverified of retailers that this one carries whole, it keeps as well.
+insert into scrape.carried_observations (run_id, dataset_version, observation_key, reason)
+select c.run_id, %(dataset_version)s, c.observation_key, c.reason
+  from scrape.carried_observations c
+  join scrape.as_of(%(dataset_id)s, %(collection_window)s, %(dataset_version)s - 1) p using (observation_key)
+ where c.run_id = %(run_id)s and c.dataset_version = %(dataset_version)s - 1
+   and p.retailer <> all(%(retailers)s::text[]);
+
+-- name: lock_latest :one
+-- Two windows of a dataset may be published at one time, and both may be the newest that an entity has.
+select pg_advisory_xact_lock(hashtextextended('scrape.latest ' || %(dataset_id)s, 0)) as locked;
+
 -- name: publish_observations :many
 -- What the accepted members' valid rows, as they stand under the locks, change in the version before: rows that are
--- new, that say something else, or that no page gives any more. Fields that the schema did not have then do not count.
+-- new, that say something else, or that no page gives any more. Fields that the schema did not have when a row was
+-- published do not count: `added` names them for each version.
 with standing as materialized (
     select distinct on (p.observation_key) p.*
       from scrape.published_observations p
@@ -72,7 +86,9 @@ with standing as materialized (
       from mine m
       left join standing s using (observation_key)
      where s.observation_key is null or s.change = 'withdrawn'
-        or (s.payload_hash <> m.payload_hash and (m.payload - %(added)s::text[]) is distinct from s.payload)
+        or (s.payload_hash <> m.payload_hash
+            and m.payload - array(select jsonb_array_elements_text(%(added)s::jsonb -> s.dataset_version::text))
+                is distinct from s.payload)
      union all
     select s.retailer, s.context, s.observation_key, s.entity_key, s.observed_at, s.extractor_version, s.payload,
            s.payload_hash, 'withdrawn', s.dataset_version, p.recovery_batch_id
@@ -142,11 +158,15 @@ with withdrawn as materialized (
     returning w.*
 ), earlier as (
     select distinct on (w.entity_key, w.context) w.dataset_id, w.entity_key, w.context, h.observation_key, h.retailer,
-           h.collection_window, r.window_end, h.from_version, h.observed_at, h.payload, h.payload_hash
+           h.collection_window, r.window_end, h.dataset_version, h.observed_at, h.payload, h.payload_hash
       from removed w
-      join scrape.runs r on r.dataset_id = w.dataset_id and r.window_end < w.window_end
-      join scrape.published_history h on h.run_id = r.run_id and h.entity_key = w.entity_key and h.context = w.context
-     where h.until_version is null and h.change <> 'withdrawn'
+      join scrape.published_observations h
+        on h.dataset_id = w.dataset_id and h.entity_key = w.entity_key and h.context = w.context
+      join scrape.runs r on r.run_id = h.run_id and r.window_end < w.window_end
+     where h.change <> 'withdrawn'
+       and not exists (select from scrape.published_observations later
+                        where later.dataset_id = h.dataset_id and later.collection_window = h.collection_window
+                          and later.observation_key = h.observation_key and later.dataset_version > h.dataset_version)
      order by w.entity_key, w.context, r.window_end desc
 )
 insert into scrape.latest_observations as l (

@@ -24,13 +24,14 @@ with due as materialized (
 ), taken as (
     update scrape.deliveries d
        set state = 'sending', send_token = d.send_token + 1, tries = d.tries + 1,
+           first_try_at = coalesce(d.first_try_at, clock_timestamp()),
            send_until = clock_timestamp() + make_interval(secs => (%(send_seconds)s::jsonb ->> d.destination)::float8)
       from due
      where d.event_id = due.event_id and d.destination = due.destination
-    returning d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key
+    returning d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key, d.first_try_at
 )
-select taken.*, e.run_id, e.event_type, e.payload, e.created_at,
-       extract(epoch from clock_timestamp() - e.created_at)::float8 as age_seconds
+select taken.event_id, taken.destination, taken.send_token, taken.tries, taken.idempotency_key, e.run_id, e.event_type,
+       e.payload, e.created_at, extract(epoch from clock_timestamp() - taken.first_try_at)::float8 as age_seconds
   from taken join scrape.outbox e using (event_id);
 
 -- name: mark_delivered :maybe
@@ -47,6 +48,13 @@ returning event_id;
 update scrape.deliveries
    set state = 'unsent', send_until = null, last_error = %(error)s,
        next_try_at = clock_timestamp() + make_interval(secs => %(delay_seconds)s)
+ where event_id = %(event_id)s and destination = %(destination)s and state = 'sending' and send_token = %(send_token)s
+returning event_id;
+
+-- name: go_on_sending :maybe
+-- A send that takes longer than was thought is not taken over by another sender.
+update scrape.deliveries
+   set send_until = greatest(send_until, clock_timestamp() + make_interval(secs => %(seconds)s))
  where event_id = %(event_id)s and destination = %(destination)s and state = 'sending' and send_token = %(send_token)s
 returning event_id;
 
@@ -82,7 +90,8 @@ returning event_id;
 -- transition: delivery failed -> unsent
 -- A person, or a destination that has lost it, wants the event once more; under the same key.
 update scrape.deliveries d
-   set state = 'unsent', delivered_at = null, receipt = null, next_try_at = clock_timestamp(), tries = 0
+   set state = 'unsent', delivered_at = null, receipt = null, next_try_at = clock_timestamp(), tries = 0,
+       first_try_at = null
   from scrape.outbox e
   join scrape.runs r using (run_id)
  where e.event_id = d.event_id and r.dataset_id = %(dataset_id)s and d.event_id = %(event_id)s
@@ -124,7 +133,7 @@ select set_config('idle_in_transaction_session_timeout', '0', true) as idle;
 
 -- name: get_uncertain :many
 select d.event_id, d.destination, d.send_token, d.tries, d.idempotency_key, e.run_id, e.event_type, e.payload, e.created_at,
-       extract(epoch from clock_timestamp() - e.created_at)::float8 as age_seconds
+       extract(epoch from clock_timestamp() - coalesce(d.first_try_at, e.created_at))::float8 as age_seconds
   from scrape.deliveries d
   join scrape.outbox e using (event_id)
   join scrape.runs r using (run_id)

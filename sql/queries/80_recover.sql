@@ -8,7 +8,7 @@ select count(*) as leased, max(greatest(0, extract(epoch from lease_until - cloc
 -- Tasks that have ended, by what a person may name of them, with the failure of their last attempt and where its bytes
 -- lie. What is not named is not asked for.
 select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.state, t.last_failure_class, a.failure_class,
-       a.page_state, f.sha256, f.segment, f.segment_offset, f.length
+       a.page_state, a.extractor_version, f.sha256, f.segment, f.segment_offset, f.length
   from scrape.tasks t
   left join scrape.attempts a on a.attempt_id = t.attempt_id
   left join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
@@ -19,11 +19,23 @@ select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.s
    and (%(urls)s::text[] is null or t.canonical_url = any(%(urls)s))
  order by t.task_key;
 
+-- name: count_joining :one
+-- Open tasks that a batch would take along, and those of them that wait for their stored page.
+select count(*) as joined, count(*) filter (where from_artifact is not null) as stored
+  from scrape.tasks
+ where run_id = %(run_id)s and retailer = %(retailer)s and state in ('pending', 'retry_wait', 'leased');
+
+-- name: has_other_extractor :one
+-- Whether rows of the partition were read by another extractor than this: it was repaired in part.
+select exists (select from scrape.observations
+                where run_id = %(run_id)s and retailer = %(retailer)s and validation_state = 'valid'
+                  and extractor_version <> %(extractor_version)s) as other;
+
 -- name: open_batch :none
 insert into scrape.recovery_batches (recovery_batch_id, run_id, retailer, generation, manifest, manifest_hash,
-                                     extractor_version, page_sources, selection, selected, from_artifacts)
+                                     extractor_version, page_sources, selection, selected)
 values (%(recovery_batch_id)s, %(run_id)s, %(retailer)s, %(generation)s, %(manifest)s, %(manifest_hash)s,
-        %(extractor_version)s, %(page_sources)s, %(selection)s, %(selected)s, %(from_artifacts)s);
+        %(extractor_version)s, %(page_sources)s, %(selection)s, %(selected)s);
 
 -- name: replace_candidate :maybe
 -- transition: candidate candidate -> replaced
@@ -47,10 +59,10 @@ values (%(run_id)s, %(retailer)s, %(generation)s);
 -- transition: task gone -> pending
 -- transition: task retry_wait -> pending
 -- transition: task pending -> pending
--- The selected ones, and every open one of the partition, under the batch: a new budget, deliberately. Returns the
--- attempts whose rows are reverted.
+-- The selected ones, and every open one of the partition, under the batch: a new budget, deliberately. An open one that
+-- waits for its stored page still reads that, unless the site is to be asked for everything.
 with taken as materialized (
-    select t.task_key, t.state, s.sha256
+    select t.task_key, t.state, s.sha256, s.task_key is not null as selected
       from scrape.tasks t
       left join json_to_recordset(%(selected)s::json) as s (task_key uuid, sha256 text) using (task_key)
      where t.run_id = %(run_id)s and t.retailer = %(retailer)s
@@ -62,12 +74,12 @@ with taken as materialized (
        set state = 'pending', attempt_count = 0, release_count = 0, rate_limited_count = 0,
            budget_base_token = t.lease_token, next_attempt_at = clock_timestamp(), rows_committed = null,
            max_attempts = %(max_attempts)s, generation = %(generation)s, recovery_batch_id = %(recovery_batch_id)s,
-           from_artifact = taken.sha256
+           from_artifact = case when taken.selected then taken.sha256 when %(refetch)s then null else t.from_artifact end
       from taken
      where t.task_key = taken.task_key
-    returning t.task_key, t.attempt_id
+    returning t.task_key, t.attempt_id, t.from_artifact
 )
-select reopened.task_key, reopened.attempt_id, taken.state
+select reopened.task_key, reopened.attempt_id, reopened.from_artifact is not null as stored, taken.state
   from reopened join taken using (task_key);
 
 -- name: revert_attempts :none
@@ -132,16 +144,16 @@ update scrape.observations o
 -- canary stopped goes on.
 update scrape.run_partitions
    set recovery_batch_id = %(recovery_batch_id)s, closing_at = null,
-       paused_at = case when canary = 'failed' and stopped_at is null then null else paused_at end,
-       pause_reason = case when canary = 'failed' and stopped_at is null then null else pause_reason end,
+       paused_at = case when pause_reason like 'its canary of %%' then null else paused_at end,
+       pause_reason = case when pause_reason like 'its canary of %%' then null else pause_reason end,
        stopped_at = case when stopped_at is not null then clock_timestamp() end,
        canary = case when canary in ('failed', 'running') then %(canary)s else 'none' end, canary_checks = null
  where run_id = %(run_id)s and retailer = %(retailer)s;
 
 -- name: close_batch :none
--- How many it took besides those that were selected.
+-- How many it took besides those that were selected, and how many of all read stored pages.
 update scrape.recovery_batches
-   set joined = %(joined)s
+   set joined = %(joined)s, from_artifacts = %(from_artifacts)s
  where recovery_batch_id = %(recovery_batch_id)s;
 
 -- name: content_hashes :many

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ from standardwebhooks.webhooks import Webhook
 
 from scrape_assets import failpoints
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import deliver, verify
+from scrape_assets.flow import deliver, publish, verify
 from scrape_assets.sinks import http
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import embedded, embedded_cluster, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers.receiver import Receiver, receiver
 from tests.helpers.site import Site, site
@@ -185,9 +187,12 @@ def test_a_definitive_refusal_waits_for_a_person_who_sends_it_again_under_the_sa
 
 def test_after_three_days_a_person_decides(story: Story, api: Receiver) -> None:
     story.whole(WINDOW)
-    story.rows("update scrape.outbox set created_at = created_at - interval '73 hours' returning 1 as one")
+    story.rows("update scrape.outbox set created_at = created_at - interval '99 hours' returning 1 as one")
     story.publish = story.publish.replace(api.url, "http://127.0.0.1:9/nobody")
     story.declare()
+    assert [sent.state for sent in story.delivered()] == ["unsent"], "its first try, however old it is"
+    story.rows("update scrape.deliveries set first_try_at = first_try_at - interval '73 hours' returning 1 as one")
+    due(story)
     (sent,) = story.delivered()
     assert (sent.state, "given up after 72 h" in sent.detail) == ("failed", True)
 
@@ -223,6 +228,30 @@ def test_a_destination_without_keys_is_declared_so_and_gets_it_again(story: Stor
     api.behave = "well"
     assert [sent.state for sent in story.delivered()] == ["delivered"]
     assert len(api.posts) == 2
+
+
+def test_what_cannot_be_asked_is_not_sent_again_by_reconciling(story: Story, api: Receiver) -> None:
+    to_api(story, api, ", find: none, at_least_once: true")
+    story.whole(WINDOW)
+    story.delivered()
+    assert [one.detail for one in deliver.reconcile(story.pool, story.dataset)] == [
+        "nobody can tell: it cannot be asked"
+    ]
+    assert story.delivered() == []
+    assert len(api.posts) == 1
+
+
+def test_lateness_is_settled_like_a_version(story: Story, api: Receiver) -> None:
+    story.publish = story.publish.replace("{to:", '{by: "09:00", to:')
+    story.declare()
+    story.collect(WINDOW)
+    at = datetime(2026, 3, 5, 10, tzinfo=UTC)
+    assert publish.say_late(story.pool, story.dataset, at + timedelta(days=30)) == [], "nobody waits for it any more"
+    assert publish.say_late(story.pool, story.dataset, at) == [WINDOW]
+    api.behave = "apply and fail"
+    assert [sent.state for sent in story.delivered()] == ["uncertain"]
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+    assert len(api.posts) == 1
 
 
 def test_a_delta_is_what_changed_and_a_notice_has_no_rows(story: Story, api: Receiver) -> None:
@@ -374,6 +403,21 @@ def test_a_table_is_asked_whether_a_version_arrived(
     (sent,) = story.delivered()
     assert (sent.state, "found True" in sent.detail) == ("delivered", True)
     assert len(held(table)) == 6
+
+
+def test_a_role_that_may_only_write_finds_its_tables(
+    story: Story, table: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.whole(EARLIER)
+    story.delivered()
+    role = embedded_cluster.APPLICATION_ROLE
+    table.execute(f"grant select, insert, update on all tables in schema public to {role}".encode())
+    monkeypatch.setenv("CONSUMER_URL", os.environ["CONSUMER_URL"].replace(embedded_cluster.OWNER_ROLE, role))
+    with psycopg.connect(os.environ["CONSUMER_URL"], autocommit=True) as it:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            it.execute("create table public.another (x int)")
+    story.whole(WINDOW)
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
 
 
 def test_a_table_that_cannot_hold_it_is_a_definitive_refusal(story: Story, table: psycopg.Connection[Any]) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scrape_assets import failpoints
 from scrape_assets.errors import CandidateRejected, DeclarationError
-from scrape_assets.flow import accept, control, plan, recover, run, verify
+from scrape_assets.flow import accept, control, judging, plan, recover, run, verify
 from scrape_assets.rules.recovery import Selection
 from scrape_assets.store import lease, postgres
-from scrape_assets.store.postgres import Pool
+from scrape_assets.store import recovery as store
+from scrape_assets.store.postgres import Pool, Transaction
 from tests.helpers.site import Site, site
 from tests.helpers.story import NOW, Story, page
 
@@ -241,6 +243,109 @@ def test_pages_under_way_are_not_taken_from_a_worker(story: Story) -> None:
     assert len(claims) == 2
     with pytest.raises(DeclarationError, match=r"2 pages of north .* are under way; .* in 4\d s at the latest"):
         story.begin(WINDOW, urls=(f"{story.shop.url}/p/n19",))
+
+
+def test_a_claim_between_the_look_and_the_taking_is_seen(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims take no lock of the partition's."""
+    plan.plan(story.pool, story.dataset, WINDOW, now=NOW)
+    work = plan.freeze(story.dataset, story.dataset.retailers["north"])
+    really, claimed = store.open_batch, []
+
+    def claim_first(tx: Transaction, *arguments: Any, **named: Any) -> int:
+        with postgres.transaction(story.pool) as other:
+            claimed.extend(lease.claim(
+                other, run_id=story.run_id(WINDOW), retailer="north", origin=story.shop.url,
+                manifest_hash=work.manifest_hash, worker_id="w", wanted=3, ahead_seconds=1.0, lease_seconds=60.0,
+                deadline_seconds=600.0,
+            ))  # fmt: skip
+        return really(tx, *arguments, **named)
+
+    monkeypatch.setattr("scrape_assets.flow.recover.recovery.open_batch", claim_first)
+    story.declare(north="b")
+    with pytest.raises(DeclarationError, match=r"3 pages of north .* are under way"):
+        story.begin(WINDOW)
+    assert len(claimed) == 3
+    assert story.rows("select count(*) from scrape.recovery_batches") == [(0,)]
+
+
+def test_a_second_repair_leaves_pages_stored_that_the_first_would_have_read(story: Story, shop: Site) -> None:
+    story.whole(WINDOW)
+    asked = shop.requests.total()
+    story.declare(north="i.cents")
+    (first,) = story.begin(WINDOW)
+    story.declare(north="b")
+    (second,) = story.begin(WINDOW)
+    assert (len(first.repair.stored), second.taken, second.repair.requests) == (20, 20, 0)
+    story.collect(WINDOW)
+    assert shop.requests.total() == asked
+    assert story.judge(WINDOW).state == "published"
+
+
+def test_a_partial_repair_is_completed_from_stored_pages(story: Story, shop: Site) -> None:
+    story.whole(WINDOW)
+    asked = shop.requests.total()
+    story.declare(north="b")
+    (few,) = story.repair(WINDOW, urls=(f"{shop.url}/p/n1", f"{shop.url}/p/n2"))
+    assert few.taken == 2
+    (rest,) = story.repair(WINDOW)
+    assert (rest.taken, len(rest.repair.stored)) == (18, 18), "those that the first extractor read"
+    assert shop.requests.total() == asked
+    with pytest.raises(DeclarationError, match=r"nothing of .* is rejected"):
+        story.begin(WINDOW)
+
+
+def test_an_edited_page_object_is_another_declaration_for_every_claim(story: Story) -> None:
+    pages = story.folder / "datasets" / "prices" / "pages.py"
+    code = "def detail(page):\n    return {{'name': 'x', 'sku': page.url[-2:], 'price': '{}', 'currency': 'EUR'}}\n"
+    pages.write_text(code.format(1))
+    file = story.folder / "datasets" / "prices" / "retailers" / "north.yaml"
+    text = file.read_text()
+    file.write_text(text[: text.index("product:")] + "product: {page_object: 'pages.py:detail'}\n")
+    dataset = story.dataset
+    first = plan.freeze(dataset, dataset.retailers["north"])
+    pages.write_text(code.format(2))
+    second = plan.freeze(story.dataset, story.dataset.retailers["north"])
+    assert first.manifest == second.manifest
+    assert first.manifest_hash != second.manifest_hash
+
+
+def test_a_pause_of_a_persons_is_not_lifted_by_a_repair(story: Story) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
+    story.declare()
+    story.windows(GOOD[0])
+    plan.plan(story.pool, story.dataset, WINDOW, now=NOW)
+    story.rows(
+        "update scrape.run_partitions set canary = 'failed', canary_checks = '[]', paused_at = clock_timestamp(),"
+        " pause_reason = 'legal said stop' where run_id = %s and retailer = 'north' returning 1 as one",
+        story.run_id(WINDOW),
+    )
+    story.declare(north="b")
+    story.begin(WINDOW, retailers=("north",))
+    assert story.rows("select pause_reason from scrape.run_partitions where pause_reason is not null") == [
+        ("legal said stop",)
+    ]
+
+
+def test_the_verdict_over_an_earlier_canary_decides_nothing(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
+    story.declare()
+    story.windows(GOOD[0])
+    really = judging.canary
+
+    def repaired_meanwhile(*arguments: Any) -> Any:
+        found = really(*arguments)
+        if arguments[3] == "north":
+            monkeypatch.setattr("scrape_assets.flow.judging.canary", really)
+            story.declare(north=".was")
+            story.begin(WINDOW, retailers=("north",), mode="refetch")
+        return found
+
+    monkeypatch.setattr("scrape_assets.flow.judging.canary", repaired_meanwhile)
+    story.collect(WINDOW)
+    state = story.rows(
+        "select canary from scrape.run_partitions where run_id = %s and retailer = 'north'", story.run_id(WINDOW)
+    )
+    assert state == [("running",)]
 
 
 def test_a_half_built_batch_is_none(story: Story, tmp_path: Path) -> None:

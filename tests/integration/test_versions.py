@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -114,6 +115,55 @@ def test_a_retailer_whose_repair_fails_keeps_what_was_published_of_it(story: Sto
     assert_sound(story)
 
 
+@pytest.mark.parametrize("when", ["available", "at_once"])
+def test_a_gap_is_published_after_months_of_full_versions_too(story: Story, when: str) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1}"
+    policy(story, when)
+    story.windows("2026-03-01", "2026-03-02", "2026-03-03", FIRST)
+    broken_south(story)
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.release(WINDOW).gaps == {"south": "rejected, missing"}
+
+
+def test_a_dry_run_publishes_no_incomplete_dataset(story: Story) -> None:
+    story.accept = "{mode: dry_run}"
+    story.declare()
+    broken_south(story)
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    with pytest.raises(CandidateRejected, match="members_accepted"):
+        story.release(WINDOW)
+
+
+def test_what_is_unverified_stays_so_while_its_retailer_is_carried(story: Story) -> None:
+    policy(story, "at_once")
+    story.accept = "{coverage: 0.8}"
+    story.declare()
+    story.whole(WINDOW)
+    story.answers["n0"] = REDESIGN
+    story.repair(WINDOW, retailers=("north",), mode="refetch")
+    story.judge(WINDOW)
+    story.prices["n1"] = 40.0
+    story.answers.clear()
+    story.answers["n0"] = REDESIGN
+    story.repair(WINDOW, retailers=("north",), urls=(f"{story.shop.url}/p/n1",), mode="refetch")
+    story.judge(WINDOW)
+    assert story.release(WINDOW).dataset_version == 2
+    for i in range(6):
+        story.answers[f"n{i}"] = REDESIGN
+    story.repair(WINDOW, retailers=("north",), mode="refetch")
+    assert story.judge(WINDOW).state == "published", "what is carried is what is published"
+    assert story.release(WINDOW).new is False
+    story.prices["s1"] = 41.0
+    story.repair(WINDOW, urls=(f"{story.shop.url}/p/s1",), mode="refetch")
+    story.judge(WINDOW)
+    assert story.release(WINDOW).changes == {"new": 0, "corrected": 1, "withdrawn": 0}
+    held = story.rows("select payload ->> 'sku' as sku from scrape.as_of('prices', %s, 3) where unverified", WINDOW)
+    assert held == [("n0",)]
+    assert_sound(story)
+
+
 def test_complete_publishes_nothing_of_a_repair_that_fails(story: Story) -> None:
     story.whole(WINDOW)
     before = story.as_of(WINDOW, 1)
@@ -188,6 +238,11 @@ def test_a_field_that_a_later_schema_adds_corrects_nothing(story: Story, tmp_pat
     assert story.release(WINDOW).changes == {"new": 0, "corrected": 1, "withdrawn": 0}
     assert_sound(story)
 
+    story.prices["n2"], story.was["n2"] = 56.0, 80.0
+    story.repair(WINDOW, mode="refetch")
+    story.judge(WINDOW)
+    assert story.release(WINDOW).changes["corrected"] == 1, "rows of the first version are still without it"
+
     pages.write_text(schema.replace("    list_price: str = pa.Field(nullable=True)\n", ""))
     with_schema(brand=False)
     for name in story.pages:
@@ -196,7 +251,7 @@ def test_a_field_that_a_later_schema_adds_corrects_nothing(story: Story, tmp_pat
     story.repair(WINDOW, mode="refetch")
     assert story.judge(WINDOW).state == "rejected"
     with pytest.raises(
-        CandidateRejected, match=r"since version 2: brand is gone, list_price is gone\. Put the schema back"
+        CandidateRejected, match=r"since version 3: brand is gone, list_price is gone\. Put the schema back"
     ):
         story.release(WINDOW)
     assert_sound(story)
@@ -233,6 +288,46 @@ def test_two_publishers_of_a_correction_make_one_version(story: Story) -> None:
         published = list(threads.map(one, range(4)))
     assert [p.dataset_version for p in published] == [2] * 4
     assert sum(p.new for p in published) == 1
+    assert_sound(story)
+
+
+def test_two_windows_that_are_published_at_once_leave_each_entity_its_newest_row(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.accept = "{coverage: 0.5, drift: {moved: 100%}}"
+    story.declare()
+    story.whole(FIRST)
+    story.whole(WINDOW)
+    story.prices["n1"] = 77.0
+    story.repair(FIRST, urls=(f"{story.shop.url}/p/n1",), mode="refetch")
+    story.judge(FIRST)
+    story.answers["n1"] = (404, {}, b"gone")
+    story.repair(WINDOW, urls=(f"{story.shop.url}/p/n1",), mode="refetch")
+    story.judge(WINDOW)
+    inside, go_on = threading.Event(), threading.Event()
+    really = publish.publication.write_event
+
+    def slowly(tx: object, run_id: str, *more: object) -> bool:
+        if run_id == story.run_id(FIRST):
+            inside.set()
+            assert go_on.wait(60)
+        return really(tx, run_id, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("scrape_assets.flow.publish.publication.write_event", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        older = threads.submit(story.release, FIRST)
+        assert inside.wait(60)
+        newer = threads.submit(story.release, WINDOW)
+        waiting = (
+            "select 1 as one from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        for _ in range(400):
+            if story.rows(waiting):
+                break
+            time.sleep(0.05)
+        go_on.set()
+        assert older.result().dataset_version == newer.result().dataset_version == 2
+    assert story.latest()["n1"] == (FIRST, "77")
     assert_sound(story)
 
 

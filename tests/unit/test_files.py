@@ -220,6 +220,9 @@ CELLS = {
     "-a": "'-a",
     "-1+1": "'-1+1",
     "\t=1": "'\t=1",
+    " =1": "' =1",
+    "\uff1d1": "'\uff1d1",
+    " -5": " -5",
     "-5": "-5",
     "+5.20": "+5.20",
     "10.00": "10.00",
@@ -232,6 +235,7 @@ def test_csv_holds_nothing_that_a_spreadsheet_runs_and_leaves_numbers_alone(tmp_
     rows = read("csv", (tmp_path / FOLDER / "part-0000.csv").read_bytes())
     assert [row["name"] for row in rows] == list(CELLS.values())
     assert files.neutral("\r=1") == "'\r=1"
+    assert files.neutral("\n=1") == "'\n=1"
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,16 @@ def test_a_null_in_a_column_that_may_not_hold_one_fails_the_schema(
     checks = {c.rule: c for c in validate.judge(table, schema, Limits(0.9, ("title",)), collected_from=0.0, now=2.0)}
     assert not checks["schema"].passed
     assert {sample["field"] for sample in checks["schema"].samples} == {field}
+
+
+@pytest.mark.parametrize(("days", "fresh"), [(6, True), (8, False)])
+def test_the_sources_own_age_counts_from_when_a_row_was_seen(days: int, fresh: bool) -> None:
+    revised = datetime.fromtimestamp(1e9 - days * 86400, UTC).isoformat()
+    payload = orjson.dumps({**GOOD, "source_revised_at": revised}).decode()
+    table = validate.frame([("e", "", "p", None, "", 1e9, payload)], COLUMNS)
+    limits = Limits(0.9, (), source_age_seconds=7 * 86400)
+    checks = validate.judge(table, schemas.of("product_offer", Path()), limits, collected_from=1e9, now=1.1e9)
+    assert {c.rule: c.passed for c in checks}["source_age"] is fresh
 
 
 @pytest.mark.parametrize(("at", "fresh"), [(599.0, False), (601.0, True), (1399.0, True), (1401.0, False)])
