@@ -21,7 +21,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("scrape_assets", "sql", "tests", "pyproject.toml", "README.md", "LICENSE", "dagster.yaml", "workspace.yaml")
+COPIED = (
+    "scrape_assets",
+    "sql",
+    "tests",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "dagster.yaml",
+    "workspace.yaml",
+)
 
 
 class Mutation(NamedTuple):
@@ -256,6 +266,27 @@ MUTATIONS = (
         (f"{TESTS}test_control.py::test_a_partition_past_its_deadline_is_closed_by_any_worker",),
     ),
     Mutation(
+        "a repair that does not see a claim that was answered meanwhile",
+        "scrape_assets/flow/recover.py",
+        "            _refuse_while_leased(tx, run_id, repair.retailer)\n            runs.apply_live",
+        "            runs.apply_live",
+        (f"{TESTS}test_recover.py::test_a_claim_between_the_look_and_the_taking_is_seen",),
+    ),
+    Mutation(
+        "two windows that are published at once without a turn",
+        "scrape_assets/store/publication.py",
+        '    sql.one(tx, "lock_latest", dataset_id=run.dataset_id)\n',
+        "",
+        (f"{TESTS}test_versions.py",),
+    ),
+    Mutation(
+        "a canary's verdict that decides another canary",
+        "sql/queries/50_accept.sql",
+        "   and p.recovery_batch_id is not distinct from %(recovery_batch_id)s\n",
+        "   and (%(recovery_batch_id)s::uuid is null or true)\n",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
         "a publication without its locks",
         PUBLISH,
         "   for no key update;\n\n-- name: lock_partitions :many\nselect retailer\n  from scrape.run_partitions\n"
@@ -281,8 +312,8 @@ MUTATIONS = (
     Mutation(
         "a repair under a working worker",
         "scrape_assets/flow/recover.py",
-        "            if under_way.leased:\n",
-        "            if False:\n",
+        "    if under_way.leased:\n",
+        "    if False:\n",
         (f"{TESTS}test_recover.py",),
     ),
     Mutation(
@@ -297,6 +328,13 @@ MUTATIONS = (
         LEASE,
         "       and coalesce(b.manifest_hash, p.manifest_hash) = %(manifest_hash)s\n       for update of o",
         "       and (p.manifest_hash = %(manifest_hash)s or b.manifest_hash is not null)\n       for update of o",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a stored page that is read with the declaration of before the repair",
+        LEASE,
+        "       and coalesce(b.manifest_hash, p.manifest_hash) = %(manifest_hash)s\n), picked",
+        "       and (p.manifest_hash = %(manifest_hash)s or b.manifest_hash is not null)\n), picked",
         (f"{TESTS}test_recover.py",),
     ),
     Mutation(
@@ -316,8 +354,8 @@ MUTATIONS = (
     Mutation(
         "a correction of rows that did not change",
         PUBLISH,
-        "        or (s.payload_hash <> m.payload_hash and (m.payload - %(added)s::text[]) is distinct from s.payload)\n",
-        "        or (m.payload - %(added)s::text[]) is not null\n",
+        "        or (s.payload_hash <> m.payload_hash\n            and m.payload - array",
+        "        or (true or m.payload - array",
         (f"{TESTS}test_versions.py", f"{TESTS}test_recover.py"),
     ),
     Mutation(

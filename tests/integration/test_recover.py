@@ -12,7 +12,7 @@ import pytest
 from scrape_assets import failpoints
 from scrape_assets.errors import CandidateRejected, DeclarationError
 from scrape_assets.flow import accept, control, judging, plan, recover, run, verify
-from scrape_assets.rules.recovery import Selection
+from scrape_assets.rules.recovery import Mode, Selection
 from scrape_assets.store import lease, postgres
 from scrape_assets.store import recovery as store
 from scrape_assets.store.postgres import Pool, Transaction
@@ -363,11 +363,12 @@ def test_a_half_built_batch_is_none(story: Story, tmp_path: Path) -> None:
     assert story.begin(WINDOW, retailers=("north",), mode="refetch")[0].taken == 20
 
 
-def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(story: Story) -> None:
+@pytest.mark.parametrize("mode", ["auto", "refetch"])
+def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(story: Story, mode: Mode) -> None:
     story.whole(WINDOW)
     old = run.assignments(story.pool, story.dataset, WINDOW, ["north"])
     story.declare(north="b")
-    story.begin(WINDOW)
+    story.begin(WINDOW, retailers=("north",), mode=mode)
     tally = asyncio.run(run.collect_partitions(story.pool, story.machine, old))
     assert tally.outcomes == {}, "it ends, and leaves the pages to a worker with the new declaration"
     assert run.assignments(story.pool, story.dataset, WINDOW, ["north"])[0].recovery_batch_id is not None

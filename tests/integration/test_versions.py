@@ -100,11 +100,15 @@ def test_at_once_makes_a_version_of_each_acceptance(story: Story) -> None:
     assert_sound(story)
 
 
+@pytest.mark.parametrize("answer", [REDESIGN, (404, {}, b"gone")], ids=["redesigned", "gone"])
 @pytest.mark.parametrize("when", ["available", "at_once"])
-def test_a_retailer_whose_repair_fails_keeps_what_was_published_of_it(story: Story, when: str) -> None:
+def test_a_retailer_whose_repair_fails_keeps_what_was_published_of_it(
+    story: Story, when: str, answer: tuple[int, dict[str, str], bytes]
+) -> None:
     policy(story, when)
     story.whole(WINDOW)
-    broken_south(story)
+    for i in range(4):
+        story.answers[f"s{i}"] = answer
     story.prices["n0"] = 77.0
     story.repair(WINDOW, retailers=("north", "south"), mode="refetch")
     assert story.judge(WINDOW).state == "accepted"
