@@ -20,6 +20,7 @@ from scrape_assets.definitions import definitions
 from scrape_assets.defs import checks, history, names, partitions, server
 from scrape_assets.defs import instance as dagster_instance
 from scrape_assets.defs.resources import StoreResource
+from scrape_assets.demo import catalogue
 from scrape_assets.demo.project import write_project
 from scrape_assets.demo.running import RunningShop, running_shop
 from scrape_assets.errors import DeclarationError
@@ -67,9 +68,9 @@ def today(project: settings.Settings) -> str:
 
 
 def materialize(
-    project: settings.Settings, instance: dg.DagsterInstance, asset: str, partition: str
+    project: settings.Settings, instance: dg.DagsterInstance, asset: str, partition: str, **config: object
 ) -> dg.ExecuteInProcessResult:
-    """One partition of one asset, as a run of its own."""
+    """One partition of one asset, as a run of its own; with the asset's config as a person gives it in the UI."""
     found = definitions(project)
     assets = [a for a in found.assets or [] if isinstance(a, dg.AssetsDefinition)]
     return dg.materialize(
@@ -78,6 +79,7 @@ def materialize(
         partition_key=partition,
         instance=instance,
         resources={"store": StoreResource()},
+        run_config={"ops": {f"shop__{asset}": {"config": config}}} if config else None,
         raise_on_error=False,
     )
 
@@ -245,6 +247,45 @@ def test_a_rejected_retailer_fails_its_checks_and_stops_the_candidate_and_the_pu
             assert "nothing is published" in failure(alone)
     finally:
         shop.control(break_template=None)
+
+
+def test_a_partition_materialized_with_a_selection_asks_for_just_that_again(
+    project: settings.Settings, shop: RunningShop
+) -> None:
+    window, partition = today(project), f"papelaria|{today(project)}"
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert materialize(project, instance, "task_plan", partition).success
+        assert materialize(project, instance, "observations", partition).success
+        shop.control(reset=True)
+        nothing = materialize(project, instance, "observations", partition, failure_class="login")
+        assert nothing.success, failure(nothing)
+        assert shop.log()["total"] == 0
+        url = next(iter(catalogue.inventory("papelaria", shop.sites["papelaria"])))
+        again = materialize(project, instance, "observations", partition, urls=[url], refetch=True)
+        assert again.success, failure(again)
+        assert list(shop.log()["paths"]) == [url]
+        about = again.asset_materializations_for_node("shop__observations")[0].metadata
+        assert about["candidate generation"].value == 2
+        assert about["recovery batch"].value != "none"
+        assert f"shop@{window} has no version" in str(about["why"].value)
+        wrong = materialize(project, instance, "observations", partition, rule="drift:mooved")
+        assert "not judged by a rule drift:mooved" in failure(wrong)
+
+
+def test_an_edited_selector_is_repaired_by_materializing_again_and_planning_does_not_refuse_it(
+    project: settings.Settings, shop: RunningShop
+) -> None:
+    partition = f"papelaria|{today(project)}"
+    file = project.project / "datasets" / "shop" / "retailers" / "papelaria.yaml"
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert materialize(project, instance, "task_plan", partition).success
+        assert materialize(project, instance, "observations", partition).success
+        shop.control(reset=True)
+        file.write_text(file.read_text().replace("css: .nome}", "css: .nome a}"))
+        for asset in ("task_plan", "observations"):
+            ended = materialize(project, instance, asset, partition)
+            assert ended.success, failure(ended)
+        assert shop.log()["total"] == 0
 
 
 def test_a_changed_declaration_and_a_retailer_that_came_later_are_refused_in_words(
