@@ -326,7 +326,10 @@ def test_a_pause_of_a_persons_is_not_lifted_by_a_repair(story: Story) -> None:
     ]
 
 
-def test_the_verdict_over_an_earlier_canary_decides_nothing(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_verdict_over_an_earlier_canary_decides_nothing(
+    story: Story, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
     story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
     story.declare()
     story.windows(GOOD[0])
@@ -338,6 +341,10 @@ def test_the_verdict_over_an_earlier_canary_decides_nothing(story: Story, monkey
             monkeypatch.setattr("scrape_assets.flow.judging.canary", really)
             story.declare(north=".was")
             story.begin(WINDOW, retailers=("north",), mode="refetch")
+            if closed:
+                with postgres.transaction(story.pool) as tx:
+                    tx.execute("update scrape.run_partitions set closing_at = clock_timestamp() where canary = 'running'")
+                control.tidy(story.pool)
         return found
 
     monkeypatch.setattr("scrape_assets.flow.judging.canary", repaired_meanwhile)
