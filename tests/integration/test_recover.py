@@ -370,9 +370,16 @@ def test_a_half_built_batch_is_none(story: Story, tmp_path: Path) -> None:
     assert story.begin(WINDOW, retailers=("north",), mode="refetch")[0].taken == 20
 
 
+@pytest.mark.parametrize("repaired_before", [False, True])
 @pytest.mark.parametrize("mode", ["auto", "refetch"])
-def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(story: Story, mode: Mode) -> None:
+def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(
+    story: Story, mode: Mode, repaired_before: bool
+) -> None:
     story.whole(WINDOW)
+    if repaired_before:
+        # Only a worker of a repair asks for stored pages.
+        story.declare(north=".was")
+        story.begin(WINDOW, retailers=("north",), mode=mode)
     old = run.assignments(story.pool, story.dataset, WINDOW, ["north"])
     story.declare(north="b")
     story.begin(WINDOW, retailers=("north",), mode=mode)
