@@ -29,6 +29,7 @@ from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Share, Site
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import urls, windows
 from scrape_assets.rules.acceptance import Limits
+from scrape_assets.rules.budget import Budget, strictest
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import ExtractRule, PageRule
@@ -83,11 +84,16 @@ class FetchRule(_Declared):
 
     via: Literal["http"] = "http"
     rate: Rate = Field(default="5/s", description="requests per time and origin, as 5/s, 30/min or none")
-    concurrency: int = Field(default=8, ge=1, le=256)
+    concurrency: int = Field(default=8, ge=1, le=256, description="requests in flight per origin, over all workers")
     timeout_seconds: Seconds = Field(default=60.0, alias="timeout")
     max_body_bytes: Bytes = Field(default=10_000_000, alias="max_body")
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(default_factory=dict)
     allow_private: bool = False
+    gap: Literal["start", "response"] = Field(
+        default="start", description="what the rate's gap counts from: the last request's start, or its answer's end"
+    )
+    per_day: int | None = Field(default=None, ge=1, description="requests of one day (UTC)")
+    robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
 
     @property
     def interval_seconds(self) -> float:
@@ -380,6 +386,20 @@ class Dataset:
         """The same as JSON, with the schema: what a verdict was reached under."""
         rule = self._accept(retailer).model_dump(mode="json", by_alias=True, exclude={"canary", "on_unrepaired"})
         return {**rule, "required": list(rule["required"] or ()), "schema": self.schema_columns}
+
+    def budget(self, origin: str) -> Budget:
+        """What the origin may be asked by all retailers whose site it belongs to together."""
+        rules = [one.fetch for one in self.retailers.values() if urls.within(one.site, origin)]
+        return strictest(
+            Budget(
+                rule.interval_seconds,
+                rule.concurrency,
+                rule.gap == "response",
+                rule.per_day,
+                self.retry.base_seconds,
+            )
+            for rule in rules or [FetchRule()]
+        )
 
     def promised_at(self, window_start: datetime) -> datetime | None:
         """When consumers count on a version of the window that begins then; None where nothing is promised."""

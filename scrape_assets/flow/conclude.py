@@ -35,6 +35,7 @@ def conclude(
         http_status=answer.status,
     )
     if isinstance(answer, Response):
+        result.reached = True
         result.body = answer.body
         result.content_type = answer.headers.get("content-type")
     if judged is not None:
@@ -69,6 +70,11 @@ def conclude(
     result.refund = int(decision.refund)
     result.rate_limited = int(failure is FailureClass.RATE_LIMITED)
     result.pause_origin_seconds = decision.pause_origin_seconds
+    result.pause_doubles = wait is None
+    # What was tried before waits for itself already, and one page that never answers is no outage.
+    if failure in (FailureClass.TRANSPORT, FailureClass.TIMEOUT) and claim.attempt_count == 1:
+        result.reached = False
+        result.unreached_pause_seconds = assignment.dataset.retry.base_seconds
     if failure is FailureClass.GONE and result.page_state is None:
         result.page_state = PageState.REMOVED
     return result

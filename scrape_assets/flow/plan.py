@@ -141,7 +141,6 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
     runs.lock_partition(tx, run.run_id, retailer.name)
     partition = runs.partitions(tx, run.run_id)[retailer.name]
     frozen = freeze(dataset, retailer)
-    interval = retailer.fetch.interval_seconds
     if partition.planned_at is not None:
         changed_since = frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources
         changed = declaration.differences(partition.manifest or {}, frozen.manifest)
@@ -178,8 +177,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
             tx,
             run.run_id,
             retailer.name,
-            origins=partition.origins,
-            interval_seconds=interval,
+            budgets={origin: dataset.budget(origin) for origin in partition.origins},
             max_attempts=dataset.retry.attempts,
             deadline_seconds=dataset.deadline_seconds,
         )
@@ -223,7 +221,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         manifest_hash=frozen.manifest_hash,
         extractor_version=frozen.extractor_version,
         page_sources=frozen.page_sources,
-        origins=origins,
+        origin_names=origins,
         planned=planned,
         rejected=len(rejected),
         canary=canary,
@@ -232,8 +230,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         tx,
         run.run_id,
         retailer.name,
-        origins=origins,
-        interval_seconds=interval,
+        budgets={origin: dataset.budget(origin) for origin in origins},
         max_attempts=dataset.retry.attempts,
         deadline_seconds=dataset.deadline_seconds,
     )

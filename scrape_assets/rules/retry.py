@@ -134,6 +134,7 @@ def decide(
             | FailureClass.EMPTY_SHELL
             | FailureClass.EXTRACTION
             | FailureClass.VALIDATION
+            | FailureClass.ROBOTS
             | FailureClass.LEASE_EXHAUSTED
             | FailureClass.WINDOW_CLOSED
             | FailureClass.RETRIES_EXHAUSTED

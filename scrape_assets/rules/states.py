@@ -155,6 +155,7 @@ class FailureClass(StrEnum):
     EXTRACTION = "extraction"
     VALIDATION = "validation"
     EXTRACTOR_CRASHED = "extractor_crashed"
+    ROBOTS = "robots"
     LEASE_EXHAUSTED = "lease_exhausted"
     WINDOW_CLOSED = "window_closed"
     RETRIES_EXHAUSTED = "retries_exhausted"

@@ -11,10 +11,11 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from functools import lru_cache, partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import aiohttp
 import httpx
@@ -27,8 +28,13 @@ from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.urls import canonical, within
+from scrape_assets.rules.urls import canonical, origin, within
 from scrape_assets.sources.inflate import Inflater
+
+if TYPE_CHECKING:
+    from aiohttp import ClientRequest
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
 
 MAX_REDIRECTS = 10
 MAX_HEADER_LINE_BYTES = 32 * 1024
@@ -65,6 +71,47 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+class Gate(Protocol):
+    """Leave to ask: one for each fetch, asked for each of its requests."""
+
+    async def objection(self, url: str) -> str | None:
+        """Why this redirect target is not followed; None to follow."""
+
+    async def take(self, origin: str) -> None:
+        """Returns when a request to the origin may go out, at once; raises what ends the fetch otherwise."""
+
+    async def answered(self, origin: str) -> None:
+        """The request's answer has ended."""
+
+
+_TURN: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("turn", default=None)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Waits for a request's turn when its connection stands: a gap between requests is one between their arrivals."""
+
+    async def connect(
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name that it overrides
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        turn = _TURN.get()
+        if turn is None:
+            return connection
+        try:
+            await turn()
+        except BaseException:
+            connection.close()
+            raise
+        if connection.protocol is not None and connection.protocol.is_connected():
+            return connection
+        # The site did not want to wait.
+        connection.close()
+        return await super().connect(req, traces, timeout)
+
+
 class _Transport(AiohttpTransport):
     """The aiohttp transport, except that the address goes out as it is written.
 
@@ -97,9 +144,7 @@ class HttpSource:
         context = httpx.create_ssl_context(trust_env=False)
 
         def transport(resolver: AbstractResolver) -> _Transport:
-            connector = aiohttp.TCPConnector(
-                limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS
-            )
+            connector = _Connector(limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS)
             session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -132,11 +177,12 @@ class HttpSource:
         timeout_seconds: float,
         max_body_bytes: int,
         allow_private: bool = False,
-        permit: Callable[[str], str | None] | None = None,
+        gate: Gate | None = None,
     ) -> Response | FetchFailure:
         """The site's whole answer, whatever its status, within the deadline; else why there is none.
 
-        `permit` is asked about each redirect target and may refuse it with a reason.
+        `gate` is asked for leave before each request; its waiting does not count against the deadline, and what it
+        raises is raised.
         """
         fetch = _Fetch(
             url,
@@ -144,12 +190,12 @@ class HttpSource:
             site=site,
             limit=max_body_bytes,
             choose=lambda target: self._choose(target, site, allow_private=allow_private),
-            permit=permit,
+            gate=gate,
         )
         deadline = asyncio.timeout(timeout_seconds)
         try:
             async with deadline:
-                return await fetch.follow()
+                return await fetch.follow(deadline)
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, ValueError) as error:
             if deadline.expired():
                 return FetchFailure(
@@ -186,7 +232,7 @@ class _Fetch:
         site: str,
         limit: int,
         choose: Callable[[httpx.URL], tuple[_Transport, httpx.URL] | str],
-        permit: Callable[[str], str | None] | None,
+        gate: Gate | None,
     ) -> None:
         self.url = url
         self._first = url
@@ -194,11 +240,11 @@ class _Fetch:
         self._site = site
         self._limit = limit
         self._choose = choose
-        self._permit = permit
+        self._gate = gate
         self._cookies: httpx.Cookies | None = None
         self._chain: list[str] = []
 
-    async def follow(self) -> Response | FetchFailure:
+    async def follow(self, deadline: asyncio.Timeout) -> Response | FetchFailure:
         """The answer at the end of the redirects."""
         # One reading of the address decides both whose it is and whom it is sent to: the WHATWG's, as browsers do.
         parsed = httpx.URL(canonical(self.url))
@@ -214,18 +260,36 @@ class _Fetch:
                 request.headers["host"] = parsed.netloc.decode("ascii")
             if self._cookies is not None:
                 self._send_cookies(request, parsed)
-            answer = await transport.handle_async_request(request)
+            asked = origin(str(parsed))
+            answer = await self._ask(transport, request, asked, deadline)
             failpoints.reach("K2")
             try:
                 if answer.status_code in _REDIRECTS and "location" in answer.headers:
                     following = self._redirected(answer, parsed)
                     if isinstance(following, FetchFailure):
                         return following
+                    if self._gate is not None and (objection := await self._gate.objection(self.url)) is not None:
+                        return self._end(
+                            FailureClass.REDIRECTED, f"redirected to {self.url[:500]}: {objection}", answer.status_code
+                        )
                     parsed = following
                     continue
                 return await self._whole(answer)
             finally:
                 await answer.stream.aclose()  # type: ignore[union-attr]  # the transport's streams are async ones
+                if self._gate is not None:
+                    await self._gate.answered(asked)
+
+    async def _ask(
+        self, transport: _Transport, request: httpx.Request, asked: str, deadline: asyncio.Timeout
+    ) -> httpx.Response:
+        if self._gate is None:
+            return await transport.handle_async_request(request)
+        token = _TURN.set(partial(_wait, self._gate, asked, deadline))
+        try:
+            return await transport.handle_async_request(request)
+        finally:
+            _TURN.reset(token)
 
     async def _whole(self, answer: httpx.Response) -> Response | FetchFailure:
         raw = answer.headers.raw
@@ -272,9 +336,6 @@ class _Fetch:
         if not on_site:
             reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
             return self._end(FailureClass.REDIRECTED, reason, status, text)
-        if self._permit is not None and (objection := self._permit(text)) is not None:
-            reason = f"redirected to {text[:500]}: {objection}"
-            return self._end(FailureClass.REDIRECTED, reason, status, text)
         if "set-cookie" in answer.headers:
             if self._cookies is None:
                 self._cookies = httpx.Cookies()
@@ -298,6 +359,18 @@ class _Fetch:
         self, failure_class: FailureClass, reason: str, status: int | None = None, final_url: str | None = None
     ) -> FetchFailure:
         return FetchFailure(failure_class, reason, status, final_url or self.url, tuple(self._chain))
+
+
+async def _wait(gate: Gate, asked: str, deadline: asyncio.Timeout) -> None:
+    """The turn has come; the time until then is no time that the site took."""
+    began = asyncio.get_running_loop().time()
+    ends = deadline.when()
+    deadline.reschedule(None)
+    try:
+        await gate.take(asked)
+    finally:
+        if ends is not None:
+            deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
 
 
 def parse_connect_to(text: str) -> dict[str, tuple[str, int]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import orjson
 
 from scrape_assets import failpoints
-from scrape_assets.store import postgres, sql
+from scrape_assets.store import origins, postgres, sql
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Transaction
 
@@ -41,6 +42,12 @@ class Result:
     content_type: str | None = None
     artifact_sha256: str | None = None
     pause_origin_seconds: float | None = None
+    pause_doubles: bool = False
+    """The site did not say for how long."""
+    pause_cap_seconds: float = 86400.0
+    reached: bool | None = None
+    """Whether the site answered at all; None when it was not asked, or not for the first time and in vain."""
+    unreached_pause_seconds: float = 30.0
     body: bytes | None = None
     collisions: int = 0
     again: bool = False
@@ -116,10 +123,32 @@ def finish(
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
     pausing = (r for r in results if r.pause_origin_seconds and r.lease.attempt_id in passed)
     for result in sorted(pausing, key=lambda r: r.origin):
-        sql.execute(
-            tx, "pause_origin", origin=result.origin, seconds=result.pause_origin_seconds, reason=result.reason or "429"
+        origins.pause(
+            tx,
+            result.origin,
+            result.pause_origin_seconds or 0.0,
+            result.reason or "429",
+            doubles=result.pause_doubles,
+            cap_seconds=result.pause_cap_seconds,
         )
+    _note_reached(tx, [r for r in results if r.lease.attempt_id in passed])
     return passed
+
+
+def _note_reached(tx: Transaction, results: Sequence[Result]) -> None:
+    answered = {r.origin for r in results if r.reached}
+    silent = [r for r in results if r.reached is False and r.origin not in answered]
+    if answered:
+        origins.reached(tx, answered)
+    for name, group in groupby(sorted(silent, key=lambda r: r.origin), key=lambda r: r.origin):
+        failed = list(group)
+        origins.unreachable(
+            tx,
+            name,
+            len(failed),
+            failed[0].unreached_pause_seconds,
+            f"{len(failed)} pages in a row, and more before, did not reach it ({failed[0].reason})",
+        )
 
 
 def closed(tx: Transaction, results: Sequence[Result]) -> set[UUID]:

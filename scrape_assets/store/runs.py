@@ -10,7 +10,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from scrape_assets import failpoints
-from scrape_assets.store import control, postgres, sql
+from scrape_assets.rules.budget import Budget
+from scrape_assets.store import control, origins, postgres, sql
 from scrape_assets.store.postgres import Transaction
 
 
@@ -120,7 +121,7 @@ def freeze(
     manifest_hash: str,
     extractor_version: str,
     page_sources: Mapping[str, str],
-    origins: Sequence[str],
+    origin_names: Sequence[str],
     planned: int,
     rejected: int,
     canary: int,
@@ -138,7 +139,7 @@ def freeze(
         manifest_hash=manifest_hash,
         extractor_version=extractor_version,
         page_sources=Jsonb(page_sources),
-        origins=list(origins),
+        origins=list(origin_names),
         planned=planned,
         rejected=rejected,
         canary=canary,
@@ -151,8 +152,7 @@ def apply_live(
     run_id: str,
     retailer: str,
     *,
-    origins: Sequence[str],
-    interval_seconds: float,
+    budgets: Mapping[str, Budget],
     max_attempts: int,
     deadline_seconds: float | None,
 ) -> None:
@@ -160,7 +160,8 @@ def apply_live(
     sql.execute(tx, "apply_max_attempts", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
     control.set_deadline(tx, run_id, retailer, deadline_seconds)
     # Last: every claim waits for the rows of its origin.
-    sql.execute(tx, "declare_origins", origins=list(origins), interval_seconds=interval_seconds)
+    for name in sorted(budgets):
+        origins.declare(tx, [name], budgets[name])
 
 
 def rejections(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Rejection]:

@@ -80,15 +80,6 @@ insert into scrape.candidates (run_id, retailer, generation)
 values (%(run_id)s, %(retailer)s, 1)
 on conflict do nothing;
 
--- name: declare_origins :none
--- The declared rate is live: the newest declaration holds for all workers at once. A pause is left alone.
-insert into scrape.origins as o (origin, interval_seconds)
-select name, %(interval_seconds)s
-  from unnest(%(origins)s::text[]) as name
- order by name
-on conflict (origin) do update set interval_seconds = excluded.interval_seconds
- where o.interval_seconds <> excluded.interval_seconds;
-
 -- name: apply_max_attempts :none
 -- A live key: open tasks follow the declaration; one that has spent more already keeps one more try.
 with open as materialized (

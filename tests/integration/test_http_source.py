@@ -584,13 +584,26 @@ def test_a_long_chain_of_redirects_ends_after_the_hop_limit() -> None:
     assert "still redirecting" in found.reason
 
 
+class Refusing:
+    """Leave for everything but one address."""
+
+    async def objection(self, url: str) -> str | None:
+        return "robots.txt disallows it" if url.endswith("/private") else None
+
+    async def take(self, origin: str) -> None:
+        """At once."""
+
+    async def answered(self, origin: str) -> None:
+        """Nothing is held."""
+
+
 def test_a_redirect_may_be_refused_by_the_caller() -> None:
     site = Site()
     found = failure(
         {"/a": redirect("/private"), "/private": reply()},
         "/a",
         visited=site,
-        permit=lambda url: "robots.txt disallows it" if url.endswith("/private") else None,
+        gate=Refusing(),
     )
     assert found.failure_class is FailureClass.REDIRECTED
     assert "robots.txt disallows it" in found.reason
