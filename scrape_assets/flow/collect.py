@@ -163,26 +163,23 @@ class Worker:
             taken = await self._take(assignment, free, fetching, room)
             if taken:
                 continue
-            if taken is None:
-                wait = NO_ROOM_SECONDS
-            else:
-                waiting = await self._patiently(self._waiting, assignment)
-                has_stored = waiting.stored
-                if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
-                    return
-                wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
-                if len(self._leases):
-                    wait = max(wait, 0.05)
-            if wait > 0:
-                await self._rest(assignment, room, wait)
+            waiting = await self._patiently(self._waiting, assignment)
+            has_stored = waiting.stored
+            if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
+                return
+            wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
+            if len(self._leases):
+                wait = max(wait, 0.05)
+            await self._rest(assignment, room, wait if taken is not None else max(wait, NO_ROOM_SECONDS))
 
     async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> int | None:
-        """How many tasks are mine now; None where an origin has no room for any."""
+        """How many tasks are mine now; None where an origin may not be asked yet, or has no room for more."""
         taken, full = 0, False
         for origin in assignment.origins:
-            if free - taken <= 0 or origin in self._turns.paused or not await self._may_ask(assignment, origin):
+            if free - taken <= 0 or origin in self._turns.paused:
                 continue
-            wanted = min(free - taken, self._turns.room(origin))
+            known = await self._may_ask(assignment, origin)
+            wanted = min(free - taken, self._turns.room(origin)) if known else 0
             if wanted <= 0:
                 full = True
                 continue
@@ -300,6 +297,7 @@ class Worker:
             else:
                 answer = await self._ask(assignment, claim, origin)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
+                await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
             failpoints.reach("K4")
             self._fetched(claim, origin, fetching, room)
             judged = None
@@ -323,6 +321,8 @@ class Worker:
         except asyncio.CancelledError:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
             self._release(assignment, claim, origin, STOPPED)
+        finally:
+            self._fetched(claim, origin, fetching, room)
 
     def _fetched(self, claim: Claim, origin: str, fetching: set[Lease], room: asyncio.Event) -> None:
         """Its request is over, which makes room for another one."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from scrape_assets.datasets import declaration
+from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.rules import retry
 from scrape_assets.rules import robots as rules
@@ -33,21 +35,19 @@ class Robots:
         return self._known.get((run_id, origin))
 
     async def read(self, assignment: Assignment, origin: str, gate: Gate) -> bool:
-        """Whether the origin's rules are known now; if not, it is paused, and asked again when that is over."""
+        """Whether the origin's rules are known now; if not, somebody else asks for them, or it is paused."""
         run_id = assignment.run.run_id
         if assignment.retailer.fetch.robots == "ignore" or (run_id, origin) in self._known:
             return True
         kept = await asyncio.to_thread(self._find, run_id, origin)
         if kept is None or not kept.of_this_run:
-            answer = await self._source.fetch(
-                f"{origin}/robots.txt",
-                site=assignment.retailer.site,
-                headers=declaration.request_headers(assignment.dataset, assignment.retailer),
-                timeout_seconds=assignment.retailer.fetch.timeout_seconds,
-                max_body_bytes=4 * rules.MAX_BYTES,
-                allow_private=assignment.retailer.fetch.allow_private,
-                gate=gate,
-            )
+            if not await asyncio.to_thread(self._is_mine_to_ask, assignment, origin):
+                return False
+            try:
+                answer = await self._fetch(assignment, origin, gate)
+            except BaseException:
+                await asyncio.to_thread(self._forget, run_id, origin)
+                raise
             said = _said(answer)
             if said is None and kept is not None:
                 said = Read(kept.body, f"it cannot be read ({_why(answer)}); the copy of an earlier run holds")
@@ -58,6 +58,27 @@ class Robots:
         self._known[run_id, origin] = found = RobotsRules(kept.body)
         await asyncio.to_thread(self._delay, origin, found.delay_seconds)
         return True
+
+    async def _fetch(self, assignment: Assignment, origin: str, gate: Gate) -> Response | FetchFailure:
+        fetch = assignment.retailer.fetch
+        return await self._source.fetch(
+            f"{origin}/robots.txt",
+            site=assignment.retailer.site,
+            headers=declaration.request_headers(assignment.dataset, assignment.retailer),
+            timeout_seconds=fetch.timeout_seconds,
+            max_body_bytes=4 * rules.MAX_BYTES,
+            allow_private=fetch.allow_private,
+            gate=gate,
+        )
+
+    def _is_mine_to_ask(self, assignment: Assignment, origin: str) -> bool:
+        with postgres.transaction(self._pool) as tx:
+            seconds = assignment.retailer.fetch.timeout_seconds + assignment.dataset.lease.lease_seconds
+            return origins.ask_robots(tx, assignment.run.run_id, origin, seconds)
+
+    def _forget(self, run_id: str, origin: str) -> None:
+        with suppress(StoreUnreachable), postgres.transaction(self._pool) as tx:
+            origins.forget_robots(tx, run_id, origin)
 
     def _find(self, run_id: str, origin: str) -> origins.RobotsFile | None:
         with postgres.transaction(self._pool) as tx:
@@ -79,6 +100,7 @@ class Robots:
         if isinstance(answer, Response):
             asked = retry.retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), datetime.now(UTC))
         with postgres.transaction(self._pool) as tx:
+            origins.forget_robots(tx, assignment.run.run_id, origin)
             origins.pause(
                 tx,
                 origin,

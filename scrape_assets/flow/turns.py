@@ -12,13 +12,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.leases import now
+from scrape_assets.rules import retry
+from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.robots import RobotsRules
+from scrape_assets.rules.states import FailureClass
 from scrape_assets.rules.urls import origin as origin_of
 from scrape_assets.store import origins, postgres
 from scrape_assets.store.origins import Share
@@ -29,6 +34,9 @@ SHARE_SECONDS = 1.0
 
 SLOW_GAP_SECONDS = 1.0
 """From this gap on only one request waits with an open connection: a site would not keep more open for so long."""
+
+SILENT = 5
+"""So many requests in a row that reached nothing hold this worker back, until the store says what all of them met."""
 
 ASK_AGAIN_SECONDS = 1.0
 """The longest sleep before the store is asked again, so that a pause or a new rate is noticed."""
@@ -75,6 +83,7 @@ class Turns:
         self._wanted: dict[str, int] = {}
         self._patience = 300.0
         self._in_flight: Counter[str] = Counter()
+        self._silent: Counter[str] = Counter()
         self._blocks: dict[str, _Block] = {}
         self._held: dict[str, datetime] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -157,6 +166,22 @@ class Turns:
                     return
                 await self._ask(origin, hold_seconds)
 
+    async def heed(self, origin: str, answer: Response | FetchFailure, policy: RetryPolicy) -> None:
+        """A 429, or silence again and again, is no news of one page: nobody asks on while its result is on its way."""
+        if isinstance(answer, Response):
+            self._silent[origin] = 0
+            if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
+                return
+            said = retry.retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), datetime.now(UTC))
+            self.paused.add(origin)
+            with suppress(StoreUnreachable):
+                await self._apart(self._pause, origin, said, policy)
+        elif answer.failure_class in (FailureClass.TRANSPORT, FailureClass.TIMEOUT):
+            self._silent[origin] += 1
+            if self._silent[origin] >= SILENT:
+                # Until the next look at the store, which counts what all workers met.
+                self.paused.add(origin)
+
     async def answered(self, origin: str) -> None:
         """Where the gap is held through the response, it begins now."""
         if held_until := self._held.pop(origin, None):
@@ -179,10 +204,15 @@ class Turns:
         block.last = now()
         block.fresh = False
         block.left -= 1
-        if block.last > block.until and block.gap:
+        # Looked at when the request is out: a busy machine may stand still between this line and that.
+        asyncio.get_running_loop().call_soon(self._sent, origin, block)
+        return True
+
+    def _sent(self, origin: str, block: _Block) -> None:
+        """The request is out; if that was too late for its turn, the next one is moved."""
+        if block.gap and now() > block.until:
             block.left = 0
             self._push_soon(origin)
-        return True
 
     async def _ask(self, origin: str, hold_seconds: float) -> None:
         """A turn is mine, or the time that it is somebody else's has passed, or the store was not there."""
@@ -195,7 +225,7 @@ class Turns:
         if turn.paused:
             self.paused.add(origin)
         elif turn.starts:
-            slack = turn.gap * turn.starts * 0.01 + 0.002
+            slack = turn.gap * turn.starts * 0.02 + 0.002
             until = asked + turn.gap * (turn.starts - 1) + slack
             if turn.held_until is not None:
                 self._held[origin] = turn.held_until
@@ -204,7 +234,8 @@ class Turns:
                 until = asked + ASK_AGAIN_SECONDS
             self._blocks[origin] = _Block(turn.starts, turn.gap, until, last=asked - turn.gap)
         else:
-            await asyncio.sleep(min(ASK_AGAIN_SECONDS, max(0.001, turn.wait_seconds)))
+            early = turn.wait_seconds - origins.EARLY_SECONDS / 2
+            await asyncio.sleep(min(ASK_AGAIN_SECONDS, max(0.001, early)))
 
     def _push_soon(self, origin: str) -> None:
         task = asyncio.create_task(self._push(origin))
@@ -217,6 +248,17 @@ class Turns:
 
     async def _apart(self, act: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *arguments))
+
+    def _pause(self, origin: str, said: float | None, policy: RetryPolicy) -> None:
+        with postgres.transaction(self._pool) as tx:
+            origins.pause(
+                tx,
+                origin,
+                said or policy.base_seconds / 2,
+                "it answered 429",
+                doubles=said is None,
+                cap_seconds=retry.RETRY_AFTER_CAP_SECONDS,
+            )
 
     def _share(self, uses: Mapping[str, tuple[int, int]]) -> dict[str, Share]:
         with postgres.transaction(self._pool) as tx:

@@ -15,6 +15,9 @@ from scrape_assets.store.postgres import Transaction
 TURN_SECONDS = 0.05
 """Of requests that may follow each other faster than this, a turn holds as many as fit into it."""
 
+EARLY_SECONDS = 0.01
+"""How long before a turn ends the next one may be asked for; the asker waits in the database."""
+
 ROBOTS_DAYS = 30
 """How long an earlier copy of a robots.txt holds while the site does not give it (RFC 9309, 2.4 and 2.3.1.4)."""
 
@@ -78,6 +81,11 @@ def take_turn(tx: Transaction, origin: str, hold_seconds: float) -> Turn:
     """The next starts at this origin are mine, or somebody else's are running."""
     sql.maybe(tx, "lock_origin", origin=origin)
     asked = {"origin": origin, "turn_seconds": TURN_SECONDS, "hold_seconds": hold_seconds}
+    turn = Turn(*sql.one(tx, "take_turn", **asked))
+    if turn.starts or turn.paused or turn.wait_seconds > EARLY_SECONDS:
+        return turn
+    # Whoever comes a moment too early waits here, in front of all others, and not for a timer and a round trip more.
+    sql.one(tx, "wait_for_turn", seconds=turn.wait_seconds)
     return Turn(*sql.one(tx, "take_turn", **asked))
 
 
@@ -117,6 +125,16 @@ def robots(tx: Transaction, run_id: str, origin: str) -> RobotsFile | None:
     """What this run read of the origin's robots.txt, else what an earlier one read not long ago."""
     row = sql.maybe(tx, "find_robots", run_id=run_id, origin=origin, days=ROBOTS_DAYS)
     return RobotsFile(*row) if row else None
+
+
+def ask_robots(tx: Transaction, run_id: str, origin: str, seconds: float) -> bool:
+    """Whether it is this worker that asks; another one's try counts for so long."""
+    return sql.maybe(tx, "ask_robots", run_id=run_id, origin=origin, seconds=seconds) is not None
+
+
+def forget_robots(tx: Transaction, run_id: str, origin: str) -> None:
+    """Nothing came of asking."""
+    sql.execute(tx, "forget_robots", run_id=run_id, origin=origin)
 
 
 def keep_robots(

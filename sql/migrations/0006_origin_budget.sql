@@ -24,13 +24,13 @@ create table scrape.origin_shares (
     constraint slots_not_negative check (slots >= 0 and wanted >= 0)
 );
 
--- What an origin's robots.txt said in this run; asked for once, whoever needs it.
+-- What an origin's robots.txt said in this run; asked for once, by whoever made the row. Without a body: on its way.
 create table scrape.robots (
     run_id      text not null references scrape.runs,
     origin      text not null,
     fetched_at  timestamptz not null default clock_timestamp(),
     http_status integer,
-    body        text not null,
+    body        text,
     note        text,
     primary key (run_id, origin)
 );

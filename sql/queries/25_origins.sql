@@ -34,8 +34,8 @@ select origin
 -- slots, whoever had one for five seconds lets another have it. Comes after `lock_origins`.
 with asked as materialized (
     select a.*, o.per_day, o.gap_through_response, scrape.gap_seconds(o) as gap,
-           least(o.concurrency, greatest(1, floor(%(patience_seconds)s::float8
-                                                  / nullif(scrape.gap_seconds(o), 0))))::integer as concurrency,
+           least(o.concurrency, greatest(1, floor(coalesce(
+               %(patience_seconds)s::float8 / nullif(scrape.gap_seconds(o), 0), o.concurrency))))::integer as concurrency,
            coalesce(o.paused_until > clock_timestamp(), false) as paused
       from json_to_recordset(%(asked)s::json) as a (origin text, wanted integer, in_use integer)
       join scrape.origins o using (origin)
@@ -53,7 +53,7 @@ with asked as materialized (
                              greatest(a.in_use,
                                       least(a.wanted,
                                             case when not starving.some then a.concurrency
-                                                 when o.workers < a.concurrency or s.since is null
+                                                 when o.workers < a.concurrency or coalesce(s.slots, 0) = 0
                                                       or s.since > clock_timestamp() - interval '5 s' then o.fair
                                                  else 0
                                             end)))) as slots
@@ -85,7 +85,7 @@ delete from scrape.origin_shares
 
 -- name: take_turn :one
 -- Some starts in a row are mine, a gap apart, if nobody else's turn is running: none, and in how many seconds to ask
--- again, otherwise. A turn is a hundredth and two milliseconds longer than its gaps, which is how late its last start
+-- again, otherwise. A turn is a fiftieth and two milliseconds longer than its gaps, which is how late its last start
 -- may be. With the gap held through the response, one request, and nobody starts until it has ended or timed out.
 with asked as materialized (
     select o.*, scrape.gap_seconds(o) as gap, clock_timestamp() as at,
@@ -104,7 +104,7 @@ with asked as materialized (
     update scrape.origins o
        set next_start_at = case when g.gap_through_response then g.at + make_interval(secs => %(hold_seconds)s::float8 + g.gap)
                                 when g.gap = 0 then g.next_start_at
-                                else g.at + make_interval(secs => g.gap * g.starts * 1.01 + 0.002)
+                                else g.at + make_interval(secs => g.gap * g.starts * 1.02 + 0.002)
                            end,
            day = (g.at at time zone 'UTC')::date,
            day_count = case when g.per_day is null then 0
@@ -123,11 +123,16 @@ with asked as materialized (
 select g.starts, g.gap,
        case when g.starts > 0 then 0
             when g.left_today <= 0 then 60
+            when g.gap_through_response and coalesce(g.paused_until <= g.at, true)
+            then least(0.05, extract(epoch from g.next_start_at - g.at))
             else extract(epoch from greatest(g.next_start_at, coalesce(g.paused_until, g.next_start_at)) - g.at)
        end::float8 as wait_seconds,
        coalesce(g.paused_until > g.at, false) or g.left_today <= 0 as paused,
        case when g.gap_through_response then g.at + make_interval(secs => %(hold_seconds)s::float8 + g.gap) end as held_until
   from granted g;
+
+-- name: wait_for_turn :one
+select pg_sleep(%(seconds)s::float8) is null as waited;
 
 -- name: push_turn :none
 -- A request went out later than its turn allows: the next one starts a whole gap after it.
@@ -149,7 +154,10 @@ update scrape.origins o
    set paused_until = greatest(coalesce(o.paused_until, clock_timestamp()),
                                clock_timestamp() + make_interval(secs => least(
                                    %(cap_seconds)s::float8,
-                                   %(seconds)s::float8 * case when %(doubles)s then power(2, scrape.pressure_left(o)) else 1 end))),
+                                   %(seconds)s::float8 * case when not %(doubles)s then 1
+                                                              when o.paused_until > clock_timestamp()
+                                                              then power(2, greatest(0, o.pressure - 1))
+                                                              else power(2, scrape.pressure_left(o)) end))),
        pressure = case when o.paused_until > clock_timestamp() then o.pressure
                        else least(6, scrape.pressure_left(o) + 1) end,
        pause_reason = %(reason)s
@@ -190,11 +198,19 @@ select origin
   from scrape.origins
  where origin = any(%(origins)s) and paused_until > clock_timestamp();
 
+-- name: ask_robots :maybe
+-- Whoever gets a row is the one who asks for it; another one takes over when nothing came of it.
+insert into scrape.robots as r (run_id, origin)
+values (%(run_id)s, %(origin)s)
+on conflict (run_id, origin) do update set fetched_at = clock_timestamp()
+ where r.body is null and r.fetched_at < clock_timestamp() - make_interval(secs => %(seconds)s::float8)
+returning origin;
+
 -- name: find_robots :maybe
 -- What this run read, or else the newest that an earlier run read within these days.
 select origin, http_status, body, note, run_id = %(run_id)s as of_this_run
   from scrape.robots
- where origin = %(origin)s
+ where origin = %(origin)s and body is not null
    and (run_id = %(run_id)s
         or (fetched_at > clock_timestamp() - make_interval(days => %(days)s::integer) and http_status between 200 and 299))
  order by run_id = %(run_id)s desc, fetched_at desc
@@ -202,9 +218,14 @@ select origin, http_status, body, note, run_id = %(run_id)s as of_this_run
 
 -- name: keep_robots :none
 -- Whoever read it first is right for the whole run.
-insert into scrape.robots (run_id, origin, http_status, body, note)
-values (%(run_id)s, %(origin)s, %(http_status)s, %(body)s, %(note)s)
-on conflict do nothing;
+update scrape.robots
+   set http_status = %(http_status)s, body = %(body)s, note = %(note)s, fetched_at = clock_timestamp()
+ where run_id = %(run_id)s and origin = %(origin)s and body is null;
+
+-- name: forget_robots :none
+-- Nothing came of it: the next one may ask.
+delete from scrape.robots
+ where run_id = %(run_id)s and origin = %(origin)s and body is null;
 
 -- name: set_robots_delay :none
 update scrape.origins
