@@ -25,11 +25,13 @@ from pydantic import (
     model_validator,
 )
 
+from scrape_assets.datasets.discovery import UrlsRule
 from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Share, Site, interval_seconds, seconds
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import urls, windows
 from scrape_assets.rules.acceptance import Limits
 from scrape_assets.rules.budget import Budget, strictest
+from scrape_assets.rules.discover import DiscoverRule
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import ExtractRule, PageRule
@@ -93,6 +95,9 @@ class FetchRule(_Declared):
         default="start", description="what the rate's gap counts from: the last request's start, or its answer's end"
     )
     per_day: int | None = Field(default=None, ge=1, description="requests of one day (UTC)")
+    open_tasks: int = Field(
+        default=250_000, ge=1, description="open tasks per run and origin; what else is known waits for room"
+    )
     robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
 
     @property
@@ -317,18 +322,12 @@ class DatasetFile(_Declared):
     defaults: DefaultsRule = Field(default_factory=DefaultsRule)
 
 
-class UrlsRule(_Declared):
-    """Where the pages are listed: an inventory file in the dataset's folder or beside the retailer's file."""
-
-    file: str = Field(min_length=1)
-
-
 class RetailerFile(_Declared):
     """One retailer's file as it is written; the file's name is the retailer's."""
 
     site: Site = Field(description="the site's address, as https://www.shop.example")
     basis: str = ""
-    urls: UrlsRule = Field(description="{file: inventory.csv}")
+    urls: UrlsRule = Field(description="{file: inventory.csv}, or sitemap, listing, cursor, links, offset")
     key: tuple[str, ...] = ()
     fetch: FetchRule = Field(default_factory=FetchRule)
     product: PageRule = Field(default_factory=PageRule)
@@ -347,7 +346,7 @@ class Retailer:
     site: str
     basis: str
     urls: UrlsRule
-    inventory_path: Path
+    inventory_path: Path | None
     key: tuple[str, ...]
     fetch: FetchRule
     product: PageRule
@@ -420,6 +419,11 @@ def request_headers(dataset: Dataset, retailer: Retailer) -> dict[str, str]:
     }
 
 
+def discover_rule(retailer: Retailer) -> DiscoverRule | None:
+    """How its pages are found; None where a file lists them."""
+    return None if retailer.urls.mode == "file" else retailer.urls.rule(retailer.site)
+
+
 def extract_rule(dataset: Dataset, retailer: Retailer) -> ExtractRule:
     """What an extraction process needs to know of this retailer."""
     return ExtractRule(retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name)
@@ -431,7 +435,10 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
     Keys without a value are left out, so that a key which a later version adds changes no running run.
     """
     return {
-        "scope": {"site": retailer.site, "urls": retailer.urls.model_dump()},
+        "scope": {
+            "site": retailer.site,
+            "urls": retailer.urls.model_dump(mode="json", exclude_defaults=True, exclude={"expect"}),
+        },
         "fetch": {
             "via": retailer.fetch.via,
             "headers": dict(retailer.fetch.headers),

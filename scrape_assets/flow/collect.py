@@ -29,11 +29,12 @@ from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.flow.robots import Robots
 from scrape_assets.flow.turns import NotNow, OriginPaused, PageGate, TurnLost, Turns
+from scrape_assets.rules.discover import SITEMAP_BYTES
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.extractor import ExtractorPool
 from scrape_assets.sources.http import HttpSource
-from scrape_assets.store import lease, postgres
+from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Lease
 from scrape_assets.store.postgres import Pool
@@ -99,6 +100,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self._backlog = BACKLOG
+        self._origins: dict[int, Sequence[str]] = {}
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -164,6 +166,9 @@ class Worker:
             if taken:
                 continue
             waiting = await self._patiently(self._waiting, assignment)
+            # Pages may have named others on an origin that nobody knew when this began.
+            self._origins[id(assignment)] = waiting.origins
+            self._turns.also(waiting.origins, assignment.retailer.fetch.concurrency)
             has_stored = waiting.stored
             if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
                 return
@@ -175,7 +180,7 @@ class Worker:
     async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> int | None:
         """How many tasks are mine now; None where an origin may not be asked yet, or has no room for more."""
         taken, full = 0, False
-        for origin in assignment.origins:
+        for origin in self._origins.get(id(assignment), assignment.origins):
             if free - taken <= 0 or origin in self._turns.paused:
                 continue
             known = await self._may_ask(assignment, origin)
@@ -209,6 +214,7 @@ class Worker:
         return PageGate(
             self._turns,
             hold_seconds=assignment.retailer.fetch.timeout_seconds,
+            budget=assignment.dataset.budget,
             is_mine=is_mine,
             rules=partial(self._robots.known, assignment.run.run_id) if obeyed else None,
         )
@@ -309,6 +315,8 @@ class Worker:
                     entity=claim.entity,
                     context=claim.context,
                     canonical_url=claim.canonical_url,
+                    page_type=claim.page_type,
+                    depth=claim.depth if claim.discovers else None,
                 )
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
             if claim.from_artifact is not None:
@@ -346,7 +354,7 @@ class Worker:
                 site=assignment.retailer.site,
                 headers=declaration.request_headers(assignment.dataset, assignment.retailer),
                 timeout_seconds=fetch.timeout_seconds,
-                max_body_bytes=fetch.max_body_bytes,
+                max_body_bytes=max(fetch.max_body_bytes, SITEMAP_BYTES) if claim.discovers else fetch.max_body_bytes,
                 allow_private=fetch.allow_private,
                 gate=gate,
             )
@@ -419,14 +427,10 @@ class Worker:
         return claims
 
     def _waiting(self, assignment: Assignment) -> lease.Waiting:
+        run_id, retailer = assignment.run.run_id, assignment.retailer.name
         with postgres.transaction(self._pool) as tx:
-            return lease.waiting(
-                tx,
-                assignment.run.run_id,
-                assignment.retailer.name,
-                assignment.frozen.manifest_hash,
-                assignment.origins,
-            )
+            discovery.admit(tx, run_id, retailer, assignment.retailer.fetch.open_tasks)
+            return lease.waiting(tx, run_id, retailer, assignment.frozen.manifest_hash)
 
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of a store act; a store that does not answer is asked again for as long as results are held."""

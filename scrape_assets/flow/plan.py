@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urljoin
 
 from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
+from scrape_assets.rules.discover import page_types
 from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Partition, PlannedTask, Rejection, Run
@@ -59,10 +61,23 @@ def frozen_of(partition: Partition) -> Frozen:
     )
 
 
+def lines(retailer: Retailer) -> Iterator[inventory.Line | inventory.Rejected]:
+    """What the window begins with: the inventory's lines, or the first pages of what the site itself lists."""
+    rule = declaration.discover_rule(retailer)
+    if rule is None:
+        assert retailer.inventory_path is not None
+        yield from inventory.read(retailer.inventory_path, site=retailer.site)
+        return
+    for number, start in enumerate(retailer.urls.starts, 1):
+        first = urls.canonical(urljoin(retailer.site + "/", start))
+        # Its list is what a further page belongs to.
+        yield inventory.Line(number, first, first, first, page_types(rule)[0], "", 0)
+
+
 def no_pages(retailer: Retailer, rejected: Sequence[Rejection], count: int) -> str:
     """An inventory without a page, in words: a window planned with it would be over before it began."""
     refused = f": {count} lines were refused, line {rejected[0].line}: {rejected[0].reason}" if rejected else ""
-    return f"{retailer.inventory_path} names no page to collect{refused}"
+    return f"{retailer.inventory_path or retailer.urls.mode} names no page to collect{refused}"
 
 
 def current_window(dataset: Dataset, now: datetime) -> str:
@@ -185,8 +200,8 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
 
     rejected: list[Rejection] = []
 
-    def tasks() -> Any:
-        for line in inventory.read(retailer.inventory_path, site=retailer.site):
+    def tasks() -> Iterator[PlannedTask]:
+        for line in lines(retailer):
             if isinstance(line, inventory.Rejected):
                 rejected.append(Rejection(line.number, line.text, line.reason))
                 continue
@@ -206,10 +221,19 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
                 urls.origin(line.canonical_url),
                 line.entity,
                 line.priority,
+                retailer.urls.mode != "file",
             )
 
     canary = dataset.accept_for(retailer.name).canary
-    planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts, canary)
+    planned, origins = runs.insert_tasks(
+        tx,
+        run.run_id,
+        retailer.name,
+        tasks(),
+        max_attempts=dataset.retry.attempts,
+        canary=canary,
+        open_tasks=retailer.fetch.open_tasks,
+    )
     if not planned:
         raise DeclarationError(f"{no_pages(retailer, rejected, len(rejected))}; nothing of it was planned")
     runs.record_rejections(tx, run.run_id, retailer.name, rejected)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Any
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.leases import now
 from scrape_assets.rules import retry
+from scrape_assets.rules.budget import Budget
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.robots import RobotsRules
@@ -100,6 +101,11 @@ class Turns:
         self._granted = lease_seconds
         self._patience = patience_seconds
 
+    def also(self, names: Iterable[str], wanted: int) -> None:
+        """These are worked on too, from now on."""
+        for name in names:
+            self._wanted.setdefault(name, wanted)
+
     async def keep(self) -> None:
         """Until cancelled: the shares are renewed, and what others leave is taken."""
         while True:
@@ -133,6 +139,13 @@ class Turns:
     def is_unknown(self, origin: str) -> bool:
         """Whether nobody said yet what this worker's part of it is."""
         return origin not in self._shares
+
+    async def get_to_know(self, origin: str, budget: Budget) -> None:
+        """The origin has its budget, and this worker a share of it."""
+        with suppress(StoreUnreachable):
+            await self._apart(self._declare, origin, budget)
+            self._wanted.setdefault(origin, 1)
+            await self.refresh()
 
     def begin(self, origin: str) -> None:
         """A page of the origin is on its way."""
@@ -264,6 +277,10 @@ class Turns:
         with postgres.transaction(self._pool) as tx:
             return origins.share(tx, self._worker_id, uses, seconds=self._granted, patience_seconds=self._patience)
 
+    def _declare(self, origin: str, budget: Budget) -> None:
+        with postgres.transaction(self._pool) as tx:
+            origins.declare(tx, [origin], budget)
+
     def _leave(self) -> None:
         with postgres.transaction(self._pool) as tx:
             origins.leave(tx, self._worker_id)
@@ -289,10 +306,12 @@ class PageGate:
         turns: Turns,
         *,
         hold_seconds: float,
+        budget: Callable[[str], Budget],
         is_mine: Callable[[], bool],
         rules: Callable[[str], RobotsRules | None] | None,
     ) -> None:
         self._turns = turns
+        self._budget = budget
         self._hold_seconds = hold_seconds
         self._is_mine = is_mine
         self._rules = rules
@@ -317,6 +336,9 @@ class PageGate:
 
     async def take(self, origin: str) -> None:
         """The page's next request may go out."""
+        if self._turns.is_unknown(origin):
+            # A redirect led to another host of the site, which has a budget like any other.
+            await self._turns.get_to_know(origin, self._budget(origin))
         await self._turns.take(origin, self._hold_seconds, self._is_mine)
         self.step_out()
 

@@ -54,6 +54,8 @@ class Setup:
     collection_window: str
     page_sources: Mapping[str, str]
     """The frozen texts of pages.py and what it imports: they are what runs, whatever the folder holds by then."""
+    discover_json: str | None = None
+    """How pages that name others are read; None where none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Judgement:
     collisions: int = 0
     peak_memory_mb: float = 0.0
     seconds: float = 0.0
+    discovered: str | None = None
+    """What the page names, as a JSON object, where it is one that names others."""
 
     def observations(self) -> list[dict[str, Any]]:
         """The rows as objects, for those who do not hand them to the database."""
@@ -149,11 +153,12 @@ class _Child(asyncio.Protocol):
                     PageState(state) if state is not None else None,
                     FailureClass(failure) if failure is not None else None,
                     header["reason"],
-                    rows.decode() or "[]",
+                    "[]" if "discovered" in header else rows.decode() or "[]",
                     header["count"],
                     header["collisions"],
                     header["peak"],
                     header["seconds"],
+                    rows.decode() if "discovered" in header else None,
                 )
             )
         self.on_answer()
@@ -209,9 +214,17 @@ class ExtractorPool:
         return [child.process.pid for child in self._children]
 
     async def judge(
-        self, response: Response, setup: Setup, *, canonical_url: str, context: str = "", entity: str | None = None
+        self,
+        response: Response,
+        setup: Setup,
+        *,
+        canonical_url: str,
+        context: str = "",
+        entity: str | None = None,
+        page_type: str = "product",
+        depth: int | None = None,
     ) -> Judgement:
-        """What the page says, from the next free child."""
+        """What the page says, from the next free child; with a `depth`, what it names instead."""
         if self._broken is not None:
             raise self._broken
         header = {
@@ -224,6 +237,9 @@ class ExtractorPool:
             "canonical_url": canonical_url,
             "context": context,
             "entity": entity,
+            "page_type": page_type,
+            "discovers": depth is not None,
+            "depth": depth,
         }
         page = _Page(header, response.body, setup, self._loop.create_future())
         self._waiting.append(page)

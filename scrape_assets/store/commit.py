@@ -12,7 +12,8 @@ from uuid import UUID
 import orjson
 
 from scrape_assets import failpoints
-from scrape_assets.store import origins, postgres, sql
+from scrape_assets.store import discovery, origins, postgres, sql
+from scrape_assets.store.discovery import Discovered
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Transaction
 
@@ -52,6 +53,8 @@ class Result:
     collisions: int = 0
     again: bool = False
     """Whether the task may have committed before, under an earlier batch or generation."""
+    discovered: Discovered | None = None
+    """What the page names, where it is one that names others."""
     unreadable: bool = False
     """The stored page could not be read: from now on it is an ordinary task."""
 
@@ -104,6 +107,9 @@ def finish(
 
     A result whose lease was lost is not among them and leaves nothing.
     """
+    # First of all locks: what pages name is counted in their partition.
+    for retailer in sorted({r.discovered.retailer for r in results if r.discovered}):
+        sql.maybe(tx, "lock_partition", run_id=run_id, retailer=retailer)
     text = orjson.dumps([result.record() for result in results]).decode()
     passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
     failpoints.reach("K7", lambda: postgres.lose(tx))
@@ -116,6 +122,9 @@ def finish(
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
         sql.execute(tx, "drop_lost", **left)
         sql.execute(tx, "drop_unyielded", **left)
+    for result in results:
+        if result.discovered and result.lease.attempt_id in passed:
+            discovery.add(tx, run_id, result.lease.task_key, result.discovered)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())

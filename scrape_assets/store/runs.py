@@ -60,6 +60,7 @@ class PlannedTask(NamedTuple):
     origin: str
     entity: str | None
     priority: int
+    discovers: bool = False
 
 
 class Rejection(NamedTuple):
@@ -93,15 +94,26 @@ def lock_partition(tx: Transaction, run_id: str, retailer: str) -> Any | None:
 
 
 def insert_tasks(
-    tx: Transaction, run_id: str, retailer: str, tasks: Iterable[PlannedTask], max_attempts: int, canary: int
+    tx: Transaction,
+    run_id: str,
+    retailer: str,
+    tasks: Iterable[PlannedTask],
+    *,
+    max_attempts: int,
+    canary: int,
+    open_tasks: int,
 ) -> tuple[int, list[str]]:
-    """How many tasks are new, and their origins; `canary` of them are. The lines stream through COPY, never held."""
+    """How many tasks are new, and their origins; `canary` of them are. The lines stream through COPY, never held.
+
+    Beyond `open_tasks` of an origin they wait in the frontier.
+    """
     sql.execute(tx, "create_planned_lines")
     with tx.cursor().copy(sql.queries()["copy_planned_lines"].text.encode()) as copy:
         for task in tasks:
             copy.write_row(task)
     failpoints.reach("K13", lambda: postgres.lose(tx))
-    row = sql.one(tx, "insert_tasks", run_id=run_id, retailer=retailer, max_attempts=max_attempts, canary=canary)
+    asked = {"run_id": run_id, "retailer": retailer, "max_attempts": max_attempts, "canary": canary, "open": open_tasks}
+    row = sql.one(tx, "insert_tasks", **asked)
     return row.planned, sorted(row.origins)
 
 

@@ -35,7 +35,7 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at)
@@ -86,7 +86,7 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority, t.from_artifact
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.from_artifact
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at, from_artifact)
@@ -96,7 +96,7 @@ with gate as materialized (
 )
 select c.task_key, c.url, c.canonical_url, c.context, c.entity, c.page_type, c.attempt_id, c.lease_token,
        c.attempt_count, c.max_attempts, c.rate_limited_count, c.generation, c.recovery_batch_id, c.lease_started_at,
-       c.priority,
+       c.priority, c.discovers, c.depth, c.barren,
        array(select distinct a.failure_class from scrape.attempts a
               where a.task_key = c.task_key and a.generation = c.generation
                 and a.recovery_batch_id is not distinct from c.recovery_batch_id
@@ -173,14 +173,16 @@ select task_key, state from moved;
 -- While something is due the origins alone decide; only when all of it waits are the waiting times read.
 with partition as materialized (
     select p.paused_at is not null and p.closing_at is null as paused, p.closing_at is null and p.canary <> 'failed' as claimable,
-           p.canary = 'running' as canary, coalesce(b.manifest_hash, p.manifest_hash) <> %(manifest_hash)s as other
+           p.canary = 'running' as canary, coalesce(b.manifest_hash, p.manifest_hash) <> %(manifest_hash)s as other,
+           p.origins
       from scrape.run_partitions p
       left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
      where p.run_id = %(run_id)s and p.retailer = %(retailer)s
 )
 select exists (select 1 from scrape.tasks t
                 where t.run_id = %(run_id)s and t.retailer = %(retailer)s
-                  and t.state in ('pending', 'retry_wait', 'leased')) as open,
+                  and t.state in ('pending', 'retry_wait', 'leased'))
+       or exists (select 1 from scrape.frontier f where f.run_id = %(run_id)s and f.retailer = %(retailer)s) as open,
        coalesce((select paused from partition), false) as paused,
        coalesce((select canary from partition), false)
        and not exists (select 1 from scrape.tasks t
@@ -208,4 +210,5 @@ select exists (select 1 from scrape.tasks t
                                        and t.origin = o.origin and t.state in ('pending', 'retry_wait')
                                        and t.from_artifact is null and (t.canary or not partition.canary))
                          end as at) due
-            where o.origin = any(%(origins)s) and due.at is not null), 1)::float8 as due_in_seconds;
+            where o.origin = any(partition.origins) and due.at is not null), 1)::float8 as due_in_seconds,
+       coalesce((select origins from partition), '{}') as origins;

@@ -207,7 +207,7 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("bookshop.csv", "bokshop.csv", f"{R}:3: urls.file: inventory 'bokshop.csv' is not in datasets/prices/retailers or datasets/prices; did you mean 'bookshop.csv'?"),
         ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls.sitemap: unknown key 'sitemap'; expected file"),
         ("{file: bookshop.csv}", "{fil: bookshop.csv}", f"{R}:3: urls.fil: unknown key 'fil'; did you mean 'file'?"),
-        ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}"),
+        ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}, or sitemap, listing, cursor, links, offset"),
         ("https://books.example.com", "books.example.com", f"{R}:1: site: 'books.example.com' is not a site: the URL must start with http:// or https://; expected its address, as https://www.shop.example"),
         ("https://books.example.com", "https://books.example.com/es", f"{R}:1: site: 'https://books.example.com/es' names a page; expected the site alone, as https://books.example.com"),
         ("concurrency: 2", "concurrency: 0", f"{R}:13: fetch.concurrency: 0 is out of range; expected at least 1"),
