@@ -247,8 +247,8 @@ MUTATIONS = (
     Mutation(
         "a version without its event",
         "scrape_assets/flow/publish.py",
-        "    publication.write_event(\n        tx,\n        run.run_id,\n        event_id,\n        \"dataset.published\"",
-        "    (lambda *_: None)(\n        tx,\n        run.run_id,\n        event_id,\n        \"dataset.published\"",
+        '    publication.write_event(\n        tx,\n        run.run_id,\n        event_id,\n        "dataset.published"',
+        '    (lambda *_: None)(\n        tx,\n        run.run_id,\n        event_id,\n        "dataset.published"',
         (f"{TESTS}test_publish.py", f"{TESTS}test_flow.py"),
     ),
     Mutation(

@@ -25,7 +25,7 @@ from scrape_assets.cli.output import (
     say,
     window_key,
 )
-from scrape_assets.cli.release import UNSENT
+from scrape_assets.cli.release import SHOWN, UNSENT, say_unsettled, what
 from scrape_assets.cli.work import Processes, collect, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
@@ -165,7 +165,17 @@ def run_window(
             "changes": published.changes,
             "gaps": published.gaps,
         },
-        "sent": [{"destination": d.destination, "state": d.state, "detail": d.detail} for d in deliveries],
+        "sent": [
+            {
+                "destination": d.destination,
+                "state": d.state,
+                "detail": d.detail,
+                "run_id": d.run_id,
+                "dataset_version": d.dataset_version,
+                "event_id": d.event_id,
+            }
+            for d in deliveries
+        ],
         "this_command": {
             "attempts": sum(tally.outcomes.values()),
             "outcomes": dict(tally.outcomes),
@@ -178,6 +188,7 @@ def run_window(
         if warning:
             say(f"warning: {warning}")
         _say_result(summary, dataset.dataset, window)
+        say_unsettled(dataset.dataset, deliver.unsettled(pool, dataset, SHOWN))
     return RunResult(summary, refused, rejected)
 
 
@@ -210,7 +221,7 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         for reason in acceptance.reasons([c for c in summary["acceptance"]["checks"] if c["retailer"] is None]):
             say(reason)
     for sent in summary["sent"]:
-        say(f"{sent['destination']}: {sent['state']} {sent['detail']}")
+        say(f"{sent['destination']}: {what(sent['run_id'], sent['dataset_version'])} {sent['state']} {sent['detail']}")
     tasks = summary["tasks"]
     if tasks["quarantined"] or tasks["gone"]:
         unusable = f"{tasks['quarantined']} quarantined, {tasks['gone']} gone"

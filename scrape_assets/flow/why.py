@@ -57,7 +57,13 @@ def explain(pool: Pool, dataset: Dataset, run_id: str, now: datetime | None = No
         "retailers": retailers,
         "dataset_checks": [_shown(check, []) for check in of_dataset],
         "deliveries": [
-            {"destination": row.destination, "state": row.state, "error": row.last_error, "event_id": str(row.event_id)}
+            {
+                "destination": row.destination,
+                "state": row.state,
+                "error": row.last_error,
+                "event_id": str(row.event_id),
+                "next_try_at": row.next_try_at if row.state in ("unsent", "uncertain") else None,
+            }
             for row in unsent
         ],
         "next": _next(dataset, run, retailers, of_dataset, unsent, published=published, anything=bool(waits)),
@@ -76,7 +82,9 @@ def text(said: Mapping[str, Any]) -> list[str]:
     for check in said["dataset_checks"]:
         lines += _check_lines("all retailers together", check)
     lines += [
-        f"{one['destination']}: {one['state']}" + (f", {one['error']}" if one["error"] else "")
+        f"{one['destination']}: {one['state']}"
+        + (f", next try {one['next_try_at']:%Y-%m-%d %H:%M:%S} UTC" if one["next_try_at"] else "")
+        + (f", {one['error']}" if one["error"] else "")
         for one in said["deliveries"]
     ]
     if said["next"]:
@@ -213,8 +221,9 @@ def _next(
     ]
     if not published and not anything and not of_dataset:
         commands.append(f"scrape-assets publish {at}")
-    if any(row.state == "failed" for row in unsent):
-        commands.append(f"scrape-assets deliver {dataset.dataset} --status")
-    elif unsent:
-        commands.append(f"scrape-assets deliver {dataset.dataset}")
+    commands += [
+        f"scrape-assets deliver {dataset.dataset} --event {row.event_id} --destination {row.destination}"
+        for row in unsent
+        if row.state != "sending" and row.destination in dataset.publish.to
+    ]
     return list(dict.fromkeys(commands))

@@ -178,10 +178,94 @@ def test_a_definitive_refusal_waits_for_a_person_who_sends_it_again_under_the_sa
     event_id = uuid.UUID(sent.event_id)
     with pytest.raises(DeclarationError, match="no destination lake"):
         deliver.send_again(story.pool, story.dataset, event_id, "lake")
-    assert deliver.send_again(story.pool, story.dataset, uuid.uuid4(), None) == []
+    with pytest.raises(DeclarationError, match="there is no event"):
+        deliver.send_again(story.pool, story.dataset, uuid.uuid4(), None)
     assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api"]
     assert [one.state for one in story.delivered()] == ["delivered"]
     assert len({headers["idempotency-key"] for headers, _ in api.posts}) == 1
+    assert_sound(story)
+
+
+def later(story: Story) -> None:
+    story.rows("update scrape.deliveries set next_try_at = clock_timestamp() + interval '1 hour' returning 1 as one")
+
+
+def event_of(story: Story) -> uuid.UUID:
+    ((event_id,),) = story.rows("select event_id from scrape.outbox")
+    return uuid.UUID(str(event_id))
+
+
+@pytest.mark.parametrize("bad_day", ["busy", "apply and fail", "refuse"])
+def test_a_person_does_not_wait_for_the_next_try(story: Story, api: Receiver, bad_day: str) -> None:
+    """Whatever state a delivery is in, it is seen to now; what may have arrived is asked for and never sent blindly."""
+    story.whole(WINDOW)
+    api.behave = bad_day
+    story.delivered()
+    later(story)
+    api.behave = "well"
+    assert story.delivered() == []
+    assert deliver.send_again(story.pool, story.dataset, event_of(story), None) == ["api"]
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+    assert list(api.applied.values()) == [1]
+    assert len(api.asked) == (bad_day == "apply and fail")
+    assert_sound(story)
+
+
+def test_an_event_is_sent_to_those_that_lack_it_and_to_all_only_when_none_does(
+    story: Story, api: Receiver, tmp_path: Path
+) -> None:
+    lake = "lake: {files: {path: published, format: csv}}"
+    story.publish = f"{{to: {{api: {{http: {{url: '{api.url}'}}}}, {lake}}}}}"
+    story.declare()
+    api.behave = "refuse"
+    story.whole(WINDOW)
+    story.delivered()
+    event_id = event_of(story)
+    api.behave = "well"
+    assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api"]
+    story.delivered()
+    assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api", "lake"]
+    assert deliver.send_again(story.pool, story.dataset, event_id, "lake") == ["lake"], "it waits already"
+    story.rows("update scrape.deliveries set state = 'sending', send_until = 'infinity' returning 1 as one")
+    with pytest.raises(DeclarationError, match="is on its way"):
+        deliver.send_again(story.pool, story.dataset, event_id, None)
+    story.publish = f"{{to: {{other: {{http: {{url: '{api.url}'}}}}}}}}"
+    story.declare()
+    with pytest.raises(DeclarationError, match="goes to api, lake, and not to other"):
+        deliver.send_again(story.pool, story.dataset, event_id, "other")
+
+
+def test_what_waited_for_a_secret_is_due_when_the_secret_is_there(
+    story: Story, api: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.whole(WINDOW)
+    monkeypatch.delenv("PRICES_SECRET")
+    assert [sent.state for sent in story.delivered()] == ["unsent"]
+    later(story)
+    assert deliver.count_due(story.pool, story.dataset) == 0
+    assert story.delivered() == []
+    monkeypatch.setenv("PRICES_SECRET", SECRET)
+    assert deliver.count_due(story.pool, story.dataset) == 1
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+
+    deliver.send_again(story.pool, story.dataset, event_of(story), None)
+    api.behave = "busy"
+    story.delivered()
+    later(story)
+    assert story.delivered() == [], "it waits for something else"
+
+
+def test_something_else_under_the_key_of_what_was_delivered_waits_for_a_person(story: Story, api: Receiver) -> None:
+    story.whole(WINDOW)
+    story.delivered()
+    (held,) = api.held.values()
+    held["data"]["content_hash"] = "0" * 64
+    (asked,) = deliver.reconcile(story.pool, story.dataset)
+    assert (asked.state, "something else under this key" in asked.detail) == ("failed", True)
+    ((now, error),) = story.rows("select state, last_error from scrape.deliveries")
+    assert (now, "something else under this key" in str(error)) == ("failed", True)
+    assert story.delivered() == [], "sending cannot mend it"
+    assert deliver.reconcile(story.pool, story.dataset) == []
     assert_sound(story)
 
 
@@ -418,6 +502,47 @@ def test_a_role_that_may_only_write_finds_its_tables(
             it.execute("create table public.another (x int)")
     story.whole(WINDOW)
     assert [sent.state for sent in story.delivered()] == ["delivered"]
+
+
+def mended_by(owner: psycopg.Connection[Any], detail: str) -> None:
+    """The owner runs what the error says, word for word."""
+    said = detail.partition("Its owner runs: ")[2]
+    schema, _, tables = said.partition("; and where the tables are there: ")
+    for statement in schema.split("; "):
+        owner.execute(statement.encode())
+    if owner.execute("select to_regclass('analytics.prices')").fetchone() != (None,):
+        owner.execute(tables.encode())
+
+
+@pytest.mark.parametrize("lacking", ["schema", "right to create", "right to write"])
+def test_what_the_owner_of_a_database_has_to_allow_is_waited_for(
+    story: Story, table: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """The guide's example at a database that nobody prepared: said with the statements that help, and never given up."""
+    role = embedded_cluster.APPLICATION_ROLE
+    story.publish = "{to: {table: {postgres: {url: 'env:CONSUMER_URL', table: analytics.prices}}}}"
+    story.declare()
+    if lacking != "schema":
+        table.execute("create schema analytics")
+    if lacking == "right to write":
+        story.whole(EARLIER)
+        assert [sent.state for sent in story.delivered()] == ["delivered"], "by its owner"
+    monkeypatch.setenv("CONSUMER_URL", os.environ["CONSUMER_URL"].replace(embedded_cluster.OWNER_ROLE, role))
+    story.whole(WINDOW)
+    (sent,) = story.delivered()
+    assert sent.state == "unsent"
+    mended_by(table, sent.detail)
+    due(story)
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+    assert_sound(story)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_database_that_is_not_there_is_waited_for(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSUMER_URL", postgres.with_database(os.environ["CONSUMER_URL"], "nowhere"))
+    story.whole(WINDOW)
+    (sent,) = story.delivered()
+    assert (sent.state, 'database "nowhere" does not exist' in sent.detail) == ("unsent", True)
 
 
 def test_a_table_that_cannot_hold_it_is_a_definitive_refusal(story: Story, table: psycopg.Connection[Any]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from scrape_assets.cli import output
 from scrape_assets.store.postgres import Pool
 from tests.helpers.command import Command, command
 from tests.helpers.receiver import receiver
@@ -168,7 +169,9 @@ def test_what_recover_refuses(command: Command, story: Story, tmp_path: Path) ->
         assert (ended.code, message in ended.err) == (2, True), ended.err
 
 
-def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story: Story) -> None:
+def test_deliveries_are_listed_sent_again_and_reconciled(
+    command: Command, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with receiver() as api:
         story.publish = f"{{to: {{api: {{http: {{url: '{api.url}', timeout: 1s}}}}}}}}"
         story.declare()
@@ -179,6 +182,23 @@ def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story
         assert "failed" in listed.out
         assert "--event EVENT" in listed.err
         (one,) = command("deliver", "prices", "--status", "--json").json["deliveries"]
+        assert f"api: prices@{WINDOW} version 1 failed" in ran.err
+        assert f"then scrape-assets deliver prices --event {one['event_id']} --destination api" in ran.err
+        assert "due again by itself" not in ran.err, "a failed one is not"
+        monkeypatch.setattr(output.out, "width", 80)
+        lines = command("deliver", "prices", "--status").out.splitlines()
+        assert f"  event {one['event_id']}" in lines, "however narrow the terminal"
+        assert f"  {one['last_error']}" in lines
+        api.behave = "busy"
+        waits = command("deliver", "prices", "--event", one["event_id"])
+        assert waits.code == 1
+        again = command("deliver", "prices")
+        assert (again.code, "nothing is due" in again.err) == (0, True)
+        told = f"version 1 unsent, next try {datetime.now(UTC):%Y-%m-%d}"
+        assert told in again.err
+        assert f"(now: scrape-assets deliver prices --event {one['event_id']} --destination api)" in again.err
+        assert ", next 20" in command("deliver", "prices", "--status").out
+        assert f"deliver prices --event {one['event_id']} --destination api" in command("why", *AT).out
         api.behave = "lie"
         assert command("deliver", "prices", "--event", one["event_id"]).code == 0
         api.behave = "well"
@@ -187,10 +207,15 @@ def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story
         assert [d["state"] for d in done.json["deliveries"]] == ["delivered"]
         assert "1 deliveries asked for, 0 missing" in command("deliver", "prices", "--reconcile").err
         assert list(api.applied.values()) == [1]
+        (held,) = api.held.values()
+        held["data"]["content_hash"] = "0" * 64
+        other = command("deliver", "prices", "--reconcile")
+        assert (other.code, "1 with something else under their key" in other.err) == (1, True)
+        assert "failed, and waits for you" in other.err
         for words, message in (
             (("--event", "x"), "is no event"),
             (("--destination", "api"), "goes with --event"),
-            (("--event", "00000000-0000-0000-0000-000000000000"), "delivered to nobody yet"),
+            (("--event", "00000000-0000-0000-0000-000000000000"), "there is no event"),
         ):
             refused = command("deliver", "prices", *words)
             assert (refused.code, message in refused.err) == (2, True)
