@@ -187,7 +187,7 @@ def failed_command(
 
 
 def say_retailers(summary: dict[str, Any]) -> None:
-    """A row for each retailer of a run, and why a rejected one was."""
+    """A row for each retailer of a run, why a rejected one was, and what was held back of an accepted one."""
     table(
         summary["run_id"],
         (
@@ -226,6 +226,10 @@ def say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']}: {reason}")
         for sample in r["samples"]:
             say("  as " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+        for held in r["held"]:
+            say(f"{r['retailer']}: {held}")
+        if r["drift"]:
+            say(f"{r['retailer']}: {r['drift']}")
 
 
 def _say_pages(r: dict[str, Any]) -> None:

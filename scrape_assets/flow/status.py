@@ -109,5 +109,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),
         "samples": acceptance.samples((row.verdict or {}).get("checks", [])),
+        "held": acceptance.held_back((row.verdict or {}).get("checks", [])),
+        "drift": acceptance.drift_unjudged(row.verdict),
         "extractor_version": row.extractor_version,
     }
