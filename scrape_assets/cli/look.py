@@ -238,12 +238,7 @@ def _say_pages(r: dict[str, Any]) -> None:
     if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
         say(f"{name}: {r['attempts']} attempts, among them {met}")
     if again := r["to_try_again"]:
-        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {_why(again)}")
+        met = status.in_words(again["failure_class"], again["reason"])
+        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {met}")
     for one in r["given_up"]:
-        say(f"{name}: {one['pages']} given up, {_why(one)}")
-
-
-def _why(one: dict[str, Any]) -> str:
-    """The failure class and its reason, which may begin with that very word."""
-    failure_class, reason = one["failure_class"], one["reason"] or ""
-    return reason if reason.startswith(f"{failure_class}: ") else f"{failure_class}: {reason}"
+        say(f"{name}: {one['pages']} given up, {status.in_words(one['failure_class'], one['reason'])}")

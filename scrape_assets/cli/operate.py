@@ -81,13 +81,22 @@ def run_command(
         run_id = result.summary["run_id"]
         raise CandidateRejected(f"{run_id} is rejected, see above: nothing is published, the last good version stands")
     mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
-    if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in mine if r["waits"]]:
-        at = f"{dataset} --window {result.summary['window']}"
-        raise ScrapeAssetsError(
-            f"{'; '.join(paused)}. `scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
-        )
+    if paused := [r for r in mine if r["waits"]]:
+        raise ScrapeAssetsError(_paused(paused, f"{dataset} --window {result.summary['window']}", tell=json))
     if any(sent["state"] != "delivered" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
+
+
+def _paused(retailers: Sequence[dict[str, Any]], at: str, *, tell: bool) -> str:
+    """What lets them go on; `tell`: and why they do not, which a person read above."""
+    why = [f"{r['retailer']} is paused{': ' + r['paused'] if tell else ', see above'}" for r in retailers]
+    ways = f"`scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
+    if broken := [r["retailer"] for r in retailers if r["canary"] == "failed"]:
+        one = f"{at} --retailer {broken[0]}"
+        ways = (
+            f"Correct what reads its pages, and `scrape-assets recover {one}` begins with the canary again; or {ways}"
+        )
+    return f"{'; '.join(why)}. {ways}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, cast, get_args
 
 import orjson
 import typer
@@ -27,14 +27,17 @@ from scrape_assets.cli.output import (
     window_key,
 )
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import deliver, provenance, publish
 from scrape_assets.flow.deliver import Delivered
 from scrape_assets.sinks import files
+from scrape_assets.sinks.files import Format
 from scrape_assets.sinks.outcome import Record
 from scrape_assets.store import outbox, postgres, publication, runs
 from scrape_assets.store.postgres import Pool
 
+FORMATS: tuple[str, ...] = get_args(Format)
 UNSENT = "not everything could be delivered; what waits for a next try, and what for you, stands above"
 SHOWN = 50
 """Deliveries that `deliver --status` lists, and unsettled ones that `deliver` names."""
@@ -164,12 +167,20 @@ def _status(pool: Pool, dataset: Dataset, *, json: bool) -> None:
         )
 
 
+def _format(value: str) -> str:
+    if value not in FORMATS:
+        raise DeclarationError(f"--format {value!r} is not possible{nearest(value, FORMATS)}")
+    return value
+
+
 def export_command(
     dataset: DatasetName,
     window: Window = "current",
     as_of: Annotated[int | None, typer.Option("--as-of", min=1, help="this version of the window")] = None,
     latest: Annotated[bool, typer.Option("--latest", help="the newest row of every entity, over all windows")] = False,
-    form: Annotated[Literal["csv", "jsonl", "parquet"], typer.Option("--format", help="how it is written")] = "csv",
+    form: Annotated[
+        str, typer.Option("--format", metavar="csv|jsonl|parquet", callback=_format, help="how it is written")
+    ] = "csv",
     output: Annotated[Path | None, typer.Option("--output", help="a file; else standard output")] = None,
     changes: Annotated[bool, typer.Option("--changes", help="only what the version changed in the one before")] = False,
 ) -> None:
@@ -178,6 +189,7 @@ def export_command(
         raise DeclarationError("--latest is over all windows; --as-of and --changes are of one")
     if output is None and form == "parquet" and sys.stdout.isatty():
         raise DeclarationError("parquet is no text; name a file: --output prices.parquet")
+    chosen = cast("Format", form)
     with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
         if latest:
@@ -195,14 +207,16 @@ def export_command(
 
         try:
             if output is None:
-                files.write(sys.stdout.buffer, form, deliver.columns(declaration), counting())
+                files.write(sys.stdout.buffer, chosen, deliver.columns(declaration), counting())
                 sys.stdout.buffer.flush()
             else:
-                files.replace(output, form, deliver.columns(declaration), counting())
+                files.replace(output, chosen, deliver.columns(declaration), counting())
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise ScrapeAssetsError(f"{output or 'standard output'} cannot be written: {error}") from error
+            # Its own words name a file beside it, which nobody asked for.
+            why = error.strerror or str(error)
+            raise ScrapeAssetsError(f"{output or 'standard output'} cannot be written: {why}") from error
     say(f"{counted} rows" + (f" in {output}" if output else ""))
 
 

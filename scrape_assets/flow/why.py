@@ -8,7 +8,7 @@ from typing import Any
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import accept, publish, recover
+from scrape_assets.flow import accept, publish, recover, status
 from scrape_assets.rules import acceptance, advice, keys, recovery, versions
 from scrape_assets.store import candidates, observe, outbox, postgres, publication, runs
 from scrape_assets.store.candidates import Member, Waiver
@@ -271,9 +271,8 @@ def _waits_for(dataset: Dataset, member: Member, partition: Partition, counts: A
         return f"it is paused: {partition.pause_reason}"
     left = counts.pending + counts.retry_wait + counts.leased
     if again is not None:
-        last = f"last {again.failure_class}: {again.reason}" if again.reason else f"last {again.failure_class}"
         return (
             f"{left} of its pages are open, {again.pages} of them to try again, the next at "
-            f"{again.next_at:%H:%M:%S} UTC; {last}"
+            f"{again.next_at:%H:%M:%S} UTC; last {status.in_words(again.failure_class, again.reason)}"
         )
     return f"{left} of its pages are open" if left else "nobody judged it yet"

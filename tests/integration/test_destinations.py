@@ -6,6 +6,11 @@ import csv
 import io
 import json
 import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -582,6 +587,78 @@ def test_a_warehouse_merges_deltas_of_files_in_any_number_of_turns(story: Story,
         (sku, price, WINDOW) for sku, price in sorted(story.prices.items()) if sku != "n2"
     ]
     assert [sku for sku, _, _, deleted in rows if deleted] == ["n2"]
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+
+
+def test_the_guides_example_of_a_body_has_what_bodies_have(story: Story, api: Receiver) -> None:
+    to_api(story, api, ", payload: delta")
+    story.whole(WINDOW)
+    story.delivered()
+    body = api.posts[0][1].decode()
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        assert len(set(names)) == len(names), f"a name that stands twice: {names}"
+        return dict(pairs)
+
+    sent = json.loads(body, object_pairs_hook=once)
+    example = json.loads(GUIDE.partition("```json\n")[2].partition("```")[0])
+    assert list(example) == list(sent)
+    assert set(example["data"]) == set(sent["data"])
+    assert set(example["data"]["members"][0]) == set(sent["data"]["members"][0])
+    assert set(example["data"]["rows"][0]) <= set(deliver.columns(story.dataset))
+    assert set(example["data"]["rows"][0]) == set(sent["data"]["rows"][0]) - {"url", "brand", "list_price"}
+    assert sent["data"]["row_count"] == len(sent["data"]["rows"]) == 6
+
+
+def test_the_guides_receiver_gets_every_version_once(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = GUIDE.partition("```python\n# receiver.py")[2].partition("```")[0]
+    assert recipe, "the guide lost its recipe"
+    (tmp_path / "receiver.py").write_text(recipe)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "receiver.py", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(200):
+                with socket.socket() as there:
+                    if there.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            story.accept = "{coverage: 0.5, drift: {moved: 100%}}"
+            story.publish = (
+                f"{{to: {{api: {{http: {{url: 'http://127.0.0.1:{port}/in', secret: 'env:PRICES_SECRET',"
+                " payload: delta}}}}"
+            )
+            story.declare()
+            story.whole(EARLIER)
+            story.whole(WINDOW)
+            story.prices["n1"] = 80.0
+            story.answers["n2"] = (404, {}, b"gone")
+            story.repair(WINDOW, mode="refetch")
+            story.judge(WINDOW)
+            story.release(WINDOW)
+            assert [sent.state for sent in story.delivered()] == ["delivered"] * 3
+            for event_id, *_ in story.rows("select event_id from scrape.outbox order by created_at desc"):
+                deliver.send_again(story.pool, story.dataset, uuid.UUID(str(event_id)), None)
+            assert [sent.state for sent in story.delivered()] == ["delivered"] * 3, "in any order, as often as you like"
+            assert {one.detail for one in deliver.reconcile(story.pool, story.dataset)} == {"it is there"}
+            with sqlite3.connect(tmp_path / "prices.sqlite") as it:
+                rows = it.execute("select row, version, deleted from prices").fetchall()
+            held = {json.loads(row)["sku"]: (json.loads(row)["price"], *more) for row, *more in rows}
+            assert (held["n1"], held["n3"]) == (("80", 2, 0), ("13", 1, 0))
+            assert held["n2"][1:] == (2, 1)
+            assert len(held) == 6
+            monkeypatch.setenv("PRICES_SECRET", "whsec_" + "b" * 32)
+            deliver.send_again(story.pool, story.dataset, uuid.UUID(str(event_id)), None)
+            assert [sent.state for sent in story.delivered()] == ["failed"], "signed by somebody else"
+        finally:
+            process.kill()
 
 
 def test_csv_has_the_columns_that_the_guide_lists(story: Story, tmp_path: Path) -> None:

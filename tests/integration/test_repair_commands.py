@@ -146,6 +146,13 @@ def test_a_waiver_by_hand(command: Command, story: Story) -> None:
         assert command("waive", "drift:moved", *named, "--retailer", retailer).code == 0
     assert command("publish", *AT).code == 0
     assert f"drift:moved waived by ana until {tomorrow}" in command("show", *AT).out
+    for placed, left in (("--owner", "YOU"), ("--reason", "WHY")):
+        words = list(named)
+        words[words.index(placed) + 1] = left
+        ended = command("waive", "drift:moved", *words, "--retailer", "north")
+        assert (ended.code, "YOU and WHY stand for a name and a reason" in ended.err) == (2, True)
+    never = command("waive", "drift:moved", "--run", "prices@current", *named[2:], "--retailer", "north")
+    assert (never.code, f"prices@{datetime.now(UTC):%Y-%m-%d} was never planned" in never.err) == (2, True)
     for wrong, message in (("prices", "is no run"), (f"prices@{GOOD[0]}", "was not judged by a rule drift:mooved")):
         gone = command("waive", "drift:mooved", "--run", wrong, *named[2:], "--retailer", "north")
         assert (gone.code, message in gone.err) == (2, True)
@@ -233,3 +240,67 @@ def test_check_explains_acceptance_and_destinations(command: Command, story: Sto
     assert "delivered to api: full versions by POST to https://api.example.com/prices" in shown
     assert "delivered to t: full versions into table a.b of $DB" in shown
     assert "5% of the rows, 20% of the prices, after 3 windows; a canary of 200 pages; a dry run" in shown
+
+
+def test_an_export_that_cannot_be_written_names_the_file_that_was_asked_for(
+    command: Command, story: Story, tmp_path: Path
+) -> None:
+    story.whole(WINDOW)
+    output = tmp_path / "nowhere" / "x.csv"
+    refused = command("export", *AT, "--output", str(output))
+    assert refused.err == f"error: {output} cannot be written: No such file or directory\n"
+
+
+def test_a_window_without_a_version_is_shown_as_one(command: Command, story: Story) -> None:
+    story.declare(north=".was")
+    assert command("run", *AT).code == 3
+    shown = command("show", *AT)
+    assert (shown.code, "has no version yet; `scrape-assets why prices --window " + WINDOW in shown.err) == (2, True)
+
+
+def test_a_row_that_a_page_did_not_give_before_is_said_to_be_new(command: Command, story: Story) -> None:
+    story.declare(north=".nothing")
+    assert command("run", *AT).code == 3
+    story.declare(north=".now")
+    tried = command("try", "north", "--window", WINDOW, "--sample", "1")
+    assert "no row before, a row now" in tried.err
+    assert "None" not in tried.err
+
+
+def test_a_rehearsal_says_what_it_would_have_blocked(command: Command, story: Story) -> None:
+    story.windows(*GOOD)
+    story.more["north"] = "accept: {mode: dry_run}"
+    story.declare(north=".cents")
+    ran = command("run", *AT)
+    assert ran.code == 0, ran.err
+    assert "north: drift:ratio would have blocked (dry run): expected no prices times 10" in ran.err
+    assert "drift:ratio would have blocked (dry run)" in command("show", *AT).out
+
+
+def test_a_new_retailer_is_said_to_be_new(command: Command, story: Story) -> None:
+    ran = command("run", *AT)
+    assert "north: drift is not judged yet: 0 of 3 accepted windows" in ran.err
+    assert "drift is not judged yet" in command("show", *AT).out
+    assert "drift is not judged yet" in command("why", *AT).out
+
+
+def test_a_failed_canary_offers_the_repair_and_says_why_once(command: Command, story: Story) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
+    story.declare()
+    story.whole(GOOD[0])
+    story.declare(north=".cents")
+    ran = command("run", *AT)
+    assert ran.code == 1
+    assert ran.err.count("its canary of 4 pages failed") == 1
+    assert f"`scrape-assets recover prices --window {WINDOW} --retailer north` begins with the canary again" in ran.err
+    assert f"`scrape-assets resume prices --window {WINDOW}` lets it go on" in ran.err
+    assert "its canary of 4 pages failed" in command("run", *AT, "--json").err, "where nothing else is said"
+    story.declare(north=".now")
+    assert command("recover", *AT, "--retailer", "north").code == 0
+
+
+def test_a_run_names_the_window_of_every_version_that_it_sends(command: Command, story: Story) -> None:
+    story.whole(GOOD[0])
+    ran = command("run", *AT)
+    for window in (GOOD[0], WINDOW):
+        assert f"lake: prices@{window} version 1 delivered" in ran.err
