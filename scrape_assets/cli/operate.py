@@ -219,6 +219,9 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     say_retailers(summary)
     acceptance_state = summary["acceptance"]["state"]
     published = summary["published"]
+    of_all = [check for check in summary["acceptance"]["checks"] if check["retailer"] is None]
+    for held in acceptance.held_back(of_all):
+        say(f"all retailers together: {held}")
     if published:
         word = "published" if published["new"] else "was published already"
         say(f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}")
@@ -227,7 +230,7 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     elif acceptance_state == "collecting":
         say(f"not judged yet: {summary['acceptance']['waiting_for']}")
     elif not any(r["state"] == "rejected" for r in summary["retailers"]):
-        for reason in acceptance.reasons([c for c in summary["acceptance"]["checks"] if c["retailer"] is None]):
+        for reason in acceptance.reasons(of_all):
             say(reason)
     for sent in summary["sent"]:
         say(f"{sent['destination']}: {what(sent['run_id'], sent['dataset_version'])} {sent['state']} {sent['detail']}")

@@ -178,7 +178,8 @@ def _standstill(pool: Pool, mine: set[tuple[str, str]]) -> str:
             if (run_id, row.retailer) in mine
         ]
         return "\n".join(
-            f"{row.retailer}: {row.pages} {'pages wait' if row.pages != 1 else 'page waits'}, the next try at {row.next_at:%H:%M:%S} UTC; "
+            f"{row.retailer}: {row.pages} {'pages wait' if row.pages != 1 else 'page waits'}, "
+            f"the next try at {row.next_at:%H:%M:%S} UTC; "
             f"last {status.in_words(row.failure_class, row.reason)}"
             for row in waiting
         )

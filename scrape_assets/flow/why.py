@@ -72,6 +72,7 @@ def explain(pool: Pool, dataset: Dataset, run_id: str, now: datetime | None = No
         else {"window": good.collection_window, "dataset_version": good.dataset_version},
         "retailers": retailers,
         "dataset_checks": [_shown(check, []) for check in of_dataset],
+        "dataset_held": acceptance.held_back(checks),
         "dataset_waived": waived,
         "deliveries": [
             {
@@ -113,7 +114,7 @@ def text(said: Mapping[str, Any]) -> list[str]:
         lines += [f"{one['retailer']}: {note}" for note in notes if note]
     for check in said["dataset_checks"]:
         lines += _check_lines("all retailers together", check)
-    lines += [f"all retailers together: {waived}" for waived in said["dataset_waived"]]
+    lines += [f"all retailers together: {note}" for note in (*said["dataset_held"], *said["dataset_waived"])]
     lines += [
         f"{one['destination']}: {one['state']}"
         + (f", next try {one['next_try_at']:%Y-%m-%d %H:%M:%S} UTC" if one["next_try_at"] else "")

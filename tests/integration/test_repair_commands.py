@@ -275,6 +275,15 @@ def test_a_rehearsal_says_what_it_would_have_blocked(command: Command, story: St
     assert ran.code == 0, ran.err
     assert "north: drift:ratio would have blocked (dry run): expected no prices times 10" in ran.err
     assert "drift:ratio would have blocked (dry run)" in command("show", *AT).out
+    story.more.clear()
+    story.accept = "{coverage: 0.1, gone: 100%, drift: {rows: 5%}, mode: dry_run}"
+    story.declare(north=".now")
+    story.answers = {sku: (410, {}, b"gone") for sku in story.prices if sku not in ("n1", "s1")}
+    ran = command("run", "prices", "--window", "2026-03-06")
+    assert ran.code == 0, ran.err
+    held = "all retailers together: dataset_rows would have blocked (dry run): expected 14 to 16 rows"
+    assert held in ran.err
+    assert held in command("why", "prices", "--window", "2026-03-06").out
 
 
 def test_a_new_retailer_is_said_to_be_new(command: Command, story: Story) -> None:
