@@ -16,7 +16,7 @@ from scrape_assets.cli.output import Json, declared, emit, opened, out, run_of, 
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.datasets.problems import nearest
-from scrape_assets.datasets.units import name_problem, site_problem
+from scrape_assets.datasets.units import name_problem, site_problem, written
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import check, plan, trial
 
@@ -79,23 +79,27 @@ def init(
         home / f"{retailer}.csv": INVENTORY,
         folder / ".gitignore": ".scrape_assets/\npublished/\n",
     }
-    written = []
+    kept = [str(path) for path in files if path.exists()]
+    made = []
     try:
         for path, text in files.items():
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-                written.append(str(path))
+                made.append(str(path))
     except OSError as error:
         raise DeclarationError(f"cannot write below {folder}: {error}") from error
     try:
-        load.dataset(folder.resolve(), dataset)
+        found = load.dataset(folder.resolve(), dataset)
     except DeclarationError as error:
         raise DeclarationError(f"written, but not yet right:\n{error}") from error
     if json:
-        emit({"written": written})
+        emit({"written": made, "left_alone": kept})
         return
-    _say_next(folder, home, dataset, retailer, written)
+    for name in kept:
+        its = f"; its site is {found.retailers[retailer].site}" if Path(name).name == f"{retailer}.yaml" else ""
+        say(f"{name} exists and was left alone{its}")
+    _say_next(folder, home, dataset, retailer, made)
 
 
 def _say_next(folder: Path, home: Path, dataset: str, retailer: str, written: list[str]) -> None:
@@ -142,10 +146,11 @@ def _show(one: dict[str, Any]) -> None:
     retry, lease, deadline = one["retry"], one["lease"], one["deadline_seconds"]
     by = one["publish"]["by"]
     promised = "" if by is None else f", by {by}" if isinstance(by, str) else f", within {_duration(by)} of its start"
+    tries = f"base {written(retry['base_seconds'])}, cap {written(retry['cap_seconds'])}"
     lines = [
         f"published when {one['publish']['when']}{promised}",
-        f"retry attempts {retry['attempts']}, base {retry['base_seconds']:g}s, cap {retry['cap_seconds']:g}s",
-        f"lease for {lease['lease_seconds']:g}s, task_deadline {lease['deadline_seconds']:g}s",
+        f"retry attempts {retry['attempts']}, {tries}",
+        f"lease for {written(lease['lease_seconds'])}, task_deadline {written(lease['deadline_seconds'])}",
         f"deadline: closed {'one window' if deadline is None else _duration(deadline)} after its end",
     ]
     for name, to in one["publish"]["to"].items():
@@ -161,7 +166,7 @@ def _show(one: dict[str, Any]) -> None:
             "basis": r["basis"] or "not said",
             "tasks": f"{r['tasks']}{refused}",
             "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
-            "fetch": f"concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
+            "fetch": f"concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
             "expect": product.get("expect", "not declared"),
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
@@ -192,7 +197,7 @@ def _destination(to: dict[str, Any]) -> str:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "as long as the site needs"
-    return str(timedelta(seconds=round(seconds)))
+    return written(round(seconds))
 
 
 def try_command(
@@ -261,8 +266,11 @@ def _show_page(tried: dict[str, Any]) -> None:
             [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
         )
     for change in tried.get("changes", []):
-        what = f"{change['field']}: " if change["field"] else ""
-        say(f"  {what}{change['before']!r} would become {change['after']!r}")
+        if change["field"]:
+            say(f"  {change['field']}: {change['before']!r} would become {change['after']!r}")
+        else:
+            before, after = (f"{change[side] or 'no row'}" for side in ("before", "after"))
+            say(f"  {change['entity_key']}: {before} before, {after} now")
 
 
 def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:

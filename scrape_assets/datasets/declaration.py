@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 from pydantic import (
@@ -26,7 +27,18 @@ from pydantic import (
 )
 
 from scrape_assets.datasets.discovery import UrlsRule
-from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Share, Site, interval_seconds, seconds
+from scrape_assets.datasets.units import (
+    USER_IN_ADDRESS,
+    Bytes,
+    Name,
+    Rate,
+    Seconds,
+    Share,
+    Site,
+    holds_user,
+    interval_seconds,
+    seconds,
+)
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import urls, windows
 from scrape_assets.rules.acceptance import Limits
@@ -48,7 +60,10 @@ _OWNED_HEADERS = frozenset(
         *("transfer-encoding", "upgrade", "user-agent"),
     }
 )
-_SECRET_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization"))
+_SECRET = re.compile(r"auth|cookie|token|secret|passw|credential|signature|session|api[-_]?key", re.IGNORECASE)
+"""Parts of names that say: what follows is a secret."""
+
+_SECRET_PARAMETERS = frozenset(("key", "pass", "pwd", "sig", "code", "access_key"))
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -57,7 +72,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a header name")
         if name.lower() in _OWNED_HEADERS:
             raise ValueError(f"{name!r} is set by the collector itself; remove it (contact: goes into the user agent)")
-        if name.lower() in _SECRET_HEADERS:
+        if _SECRET.search(name):
             raise ValueError(f"{name!r} carries a secret, and a declaration is stored and shown; remove it")
         if not re.fullmatch(r"[\x20-\x7e]*", value):
             raise ValueError(f"{name!r} has a value of other than printable ASCII characters")
@@ -210,17 +225,30 @@ def _environment_name(value: str) -> str:
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 
 
+def _without_secrets(value: str) -> None:
+    """ValueError for an address that holds a secret, without saying it."""
+    if holds_user(value):
+        raise ValueError(f"{USER_IN_ADDRESS}. `secret: env:NAME` signs what is sent")
+    for name, _ in parse_qsl(urlsplit(value).query, keep_blank_values=True):
+        if _SECRET.search(name) or name.lower() in _SECRET_PARAMETERS:
+            raise ValueError(
+                f"the address has the parameter {name!r}, which looks like a secret, and a declaration is stored and "
+                "shown; remove it. `secret: env:NAME` signs what is sent; a secret in an address or header is not "
+                "supported yet"
+            )
+
+
 def _endpoint(value: str) -> str:
+    _without_secrets(value)
     try:
         urls.canonical(value)
     except ValueError as error:
         raise ValueError(f"{value!r} is no address: {error}; expected one as https://api.example.com/prices") from error
-    if re.search(r"//[^/]*@", value):
-        raise ValueError("the address holds a user or password, and a declaration is stored and shown; remove it")
     return value.rstrip("/")
 
 
 def _find(value: str) -> str:
+    _without_secrets(value)
     if "{key}" not in value or re.search(r"\{(?!url\}|key\})", value):
         raise ValueError(f"{value!r} names no key; expected an address with {{key}}, as {{url}}/{{key}}, or none")
     return value

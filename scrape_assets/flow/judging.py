@@ -36,8 +36,10 @@ def judge(
         # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
         now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
-        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if before else None
+        before = compared_with(tx, dataset, run, retailer)
+        # What a later window has and this one has not is new there, and not lost here.
+        backward = bool(before) and before[0].window_start < run.window_start
+        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if backward else None
         states = candidates.page_states(tx, run.run_id, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
@@ -53,6 +55,7 @@ def judge(
         "moved": None if since is None else drift.moved_share(since),
         "unchanged": unchanged,
         "filled": filled,
+        "beside": {"kind": base.kind, "windows": named(before)},
     }
     checks = [
         acceptance.not_empty(content.rows),
@@ -78,7 +81,7 @@ def judge(
         drift.rows(content.rows, history, limits, run.window_start),
         drift.columns(filled, history, limits),
         drift.frozen(unchanged, history, limits, run.window_start),
-        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming),
+        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming, _label(run, before)),
         *drift.values(both, base),
     ]
     return checks, figures
@@ -111,6 +114,32 @@ def _discovery(
     if (ends := declared.urls.expected) is not None:
         checks.append(acceptance.expected(counts.planned, ends))
     return checks
+
+
+def compared_with(tx: Transaction, dataset: Dataset, run: Run, retailer: str) -> list[Earlier]:
+    """The accepted windows that this one is compared with, the nearest first.
+
+    They come before it. A window that begins the history, as a backfill in descending order collects it, is compared
+    with those after it; not so a correction of it, which has the version that it corrects.
+    """
+    at_most = dataset.accept_for(retailer).drift_over
+    before = candidates.accepted_windows(tx, run.run_id, retailer, at_most)
+    if before or retailer in candidates.published_content(tx, run.run_id):
+        return before
+    return candidates.accepted_windows(tx, run.run_id, retailer, at_most, later=True)
+
+
+def named(before: Sequence[Earlier]) -> list[list[str]]:
+    """The windows as a verdict keeps them: their keys and what they held then."""
+    return [[one.collection_window, one.content_hash] for one in before]
+
+
+def _label(run: Run, before: Sequence[Earlier]) -> str:
+    """What prices are said to have moved since."""
+    if not before:
+        return "the last accepted window"
+    which = "the last accepted window" if before[0].window_start < run.window_start else "an accepted later window"
+    return f"{before[0].collection_window}, {which}"
 
 
 def now_says(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> list[Check]:
@@ -163,7 +192,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         counts = candidates.canary_counts(tx, run.run_id, retailer)
         now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
+        before = compared_with(tx, dataset, run, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
     assert planned_at is not None
@@ -179,5 +208,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         *drift.values(both, base),
     ]
     if since is not None:
-        checks.append(drift.moved(since, drift.of_a_sample(limits.drift_moved, len(since)), base.held))
+        checks.append(
+            drift.moved(since, drift.of_a_sample(limits.drift_moved, len(since)), base.held, _label(run, before))
+        )
     return checks, counts.planned

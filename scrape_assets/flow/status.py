@@ -77,6 +77,13 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
     }
 
 
+def in_words(failure_class: str, reason: str | None) -> str:
+    """The failure class and its reason, which may begin with that very word."""
+    if not reason:
+        return failure_class
+    return reason if reason.startswith(f"{failure_class}: ") else f"{failure_class}: {reason}"
+
+
 def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict[str, Any]:
     obtainable = row.planned - row.gone
     return {
@@ -109,5 +116,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),
         "samples": acceptance.samples((row.verdict or {}).get("checks", [])),
+        "held": acceptance.held_back((row.verdict or {}).get("checks", [])),
+        "drift": acceptance.drift_unjudged(row.verdict),
         "extractor_version": row.extractor_version,
     }

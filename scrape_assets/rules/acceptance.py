@@ -254,6 +254,18 @@ def held_back(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def drift_unjudged(verdict: Mapping[str, Any] | None) -> str:
+    """What a stored verdict does not say of drift yet, in words; nothing once there were enough windows."""
+    beside = ((verdict or {}).get("figures") or {}).get("beside")
+    if verdict is None or beside is None:
+        return ""
+    there, wanted = len(beside["windows"]), int(verdict["rules"]["warm_up"])
+    if there >= wanted:
+        return ""
+    alone = "; values are compared with the version of this window alone" if beside["kind"] == "version" else ""
+    return f"drift is not judged yet: {there} of {wanted} accepted windows{alone}"
+
+
 def failing(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The checks of a stored verdict that stopped the candidate."""
     return [check for check in checks if not check["passed"] and check["severity"] == "error" and not check.get("held")]

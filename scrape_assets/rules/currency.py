@@ -34,6 +34,8 @@ _SHARED_SIGNS = {
 }
 WITHOUT_DECIMALS = frozenset("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split())
 """ISO 4217 currencies with no minor unit: `1.299` of them can only be 1299."""
+COMMON = tuple("EUR USD GBP JPY CNY CHF CAD AUD SEK NOK DKK PLN CZK HUF RON BRL MXN INR KRW TRY".split())
+"""What a code that is none was most probably meant to be, in this order."""
 # Codes that are also words in capitals: alone in a text they prove nothing.
 _WORDS = frozenset("ALL BAM COP CUP GEL LAK MOP PEN RON SOS TOP TRY".split())
 _WORD_AT_NUMBER = re.compile(

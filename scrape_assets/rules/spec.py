@@ -7,7 +7,6 @@ the `extract` block of the frozen manifest that extraction processes work from.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Literal, Self
 
@@ -15,7 +14,8 @@ from parsel import Selector
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-from scrape_assets.rules.currency import live_codes
+from scrape_assets.rules.currency import COMMON, live_codes
+from scrape_assets.rules.near import near
 
 FieldType = Literal["text", "money", "decimal", "int", "datetime", "url", "list"]
 
@@ -51,8 +51,8 @@ def _pattern(pattern: str) -> str:
 
 def _currency(code: str) -> str:
     if code not in live_codes():
-        near = get_close_matches(code.upper(), sorted(live_codes()), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        meant = near(code.upper(), [*COMMON, *sorted(live_codes())])
+        hint = f"; did you mean {meant!r}?" if meant else ""
         raise ValueError(f"{code!r} is not a current ISO 4217 code, as EUR{hint}")
     return code
 

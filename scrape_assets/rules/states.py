@@ -101,8 +101,9 @@ DELIVERY_TRANSITIONS: dict[DeliveryState | None, frozenset[DeliveryState]] = {
         {DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN, DeliveryState.FAILED}
     ),
     DeliveryState.UNCERTAIN: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.FAILED}),
-    # Sent once more, because a person says so or because the destination does not have it after all.
-    DeliveryState.DELIVERED: frozenset({DeliveryState.UNSENT}),
+    # Sent once more, because a person says so or because the destination does not have it after all; failed when it
+    # turns out to have something else instead.
+    DeliveryState.DELIVERED: frozenset({DeliveryState.UNSENT, DeliveryState.FAILED}),
     DeliveryState.FAILED: frozenset({DeliveryState.UNSENT}),
 }
 

@@ -43,19 +43,27 @@ select coalesce(m.carried_from_version, d.dataset_version) as dataset_version, r
  order by r.key;
 
 -- name: accepted_windows :many
--- The figures of the retailer's last accepted earlier windows, newest first.
-select r.run_id, r.collection_window, r.window_start, c.verdict -> 'figures' as figures
+-- The figures of the retailer's accepted windows before this one, or after it, the nearest first. One that passed only
+-- because a dry run held a failed rule back was not found good, and nothing is compared with it.
+select r.run_id, r.collection_window, r.window_start, c.verdict -> 'figures' as figures, c.content_hash
   from scrape.runs r
   join scrape.runs mine on mine.run_id = %(run_id)s and mine.dataset_id = r.dataset_id
  cross join lateral (
-       select state, verdict
+       select state, verdict, content_hash
          from scrape.candidates c
         where c.run_id = r.run_id and c.retailer = %(retailer)s
         order by generation desc
         limit 1) c
- where r.window_start < mine.window_start and c.state = 'accepted' and c.verdict ? 'figures'
- order by r.window_start desc
+ where case when %(later)s then r.window_start > mine.window_start else r.window_start < mine.window_start end
+   and c.state = 'accepted' and c.verdict ? 'figures' and not c.verdict @> '{"checks": [{"held": "dry_run"}]}'
+ order by abs(extract(epoch from r.window_start - mine.window_start))
  limit %(at_most)s;
+
+-- name: get_extractors :many
+-- Which extractor versions gave the rows of a retailer that stand in a run.
+select distinct extractor_version
+  from scrape.observations
+ where run_id = %(run_id)s and retailer = %(retailer)s and validation_state = 'valid';
 
 -- name: copy_earlier_rows :copy
 -- What an accepted earlier window says of the retailer's entities.
