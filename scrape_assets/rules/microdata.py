@@ -86,7 +86,9 @@ def rdfa(document: Document) -> list[Any]:
             if element.mem_id in items:
                 tops.append(element.mem_id)
             continue
-        value: Any = items[element.mem_id] if element.mem_id in items else _value(element, attributes, document, "property")
+        value: Any = (
+            items[element.mem_id] if element.mem_id in items else _value(element, attributes, document, "property")
+        )
         for name in _names(attributes, "property") or _names(attributes, "rel"):
             for owner in owners:
                 items[owner].setdefault(name, []).append(value)

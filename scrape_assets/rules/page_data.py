@@ -49,7 +49,9 @@ def _from_events(text: str) -> Iterator[Decimal]:
 def _from_attributes(document: Document) -> Iterator[Decimal]:
     if "data-p" not in document.text and 'itemprop="price"' not in document.text:
         return
-    for node in document.css('[data-price], [data-product-price], [data-price-amount], [itemprop="price"][content]')[:MAX_EVENTS]:
+    for node in document.css('[data-price], [data-product-price], [data-price-amount], [itemprop="price"][content]')[
+        :MAX_EVENTS
+    ]:
         attributes = node.attributes
         if "oldPrice" in (attributes.get("data-price-type") or ""):
             continue

@@ -21,7 +21,7 @@ _AFTER = re.compile(r"(?:[\s;\ufeff]|-->|\]\]>|//|/\*|\*/)+$")
 # The whole block as text of HTML: its first string begins with an entity.
 _ESCAPED = re.compile(r"\s*[\[{][\s\[{]*&(?:quot|#34|#x22|amp;quot);")
 # A string, which is kept; a comment, a comma before the end, which are not. Each takes one pass over any input.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|,(?=\s*+[}\]])|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|,(?=\s*+[}\]])|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+', re.DOTALL)
 _GAP = re.compile(r"[\s;,]*")
 MAX_MENDED = 1_000_000
 """Characters up to which a broken block is mended; no product's data are larger."""

@@ -12,8 +12,9 @@ from scrape_assets.rules.offers import gtin
 from scrape_assets.rules.page_data import stated_amounts
 from scrape_assets.rules.place import Place, place_of
 from scrape_assets.rules.spec import PageRule
-from scrape_assets.rules.visible_price import VisiblePrice, is_another, shown_path, visible_price
-from scrape_assets.rules.visible_scan import Main, Scan, Sign, scan, title_of
+from scrape_assets.rules.visible_main import Main, is_another, shown_path, title_of
+from scrape_assets.rules.visible_price import VisiblePrice, visible_price
+from scrape_assets.rules.visible_scan import Scan, Sign, scan
 
 MAX_SKU = 40
 
@@ -21,11 +22,15 @@ MAX_SKU = 40
 class Visible:
     """One page's visible facts. Each is there only when one reading of it is left."""
 
-    def __init__(self, document: Document, page: PageRule, place: Place | None = None) -> None:
+    def __init__(self, document: Document, page: PageRule) -> None:
         self._document = document
         self._page = page
-        self.place = place or place_of(document)
         self.known_name: str | None = None
+
+    @cached_property
+    def place(self) -> Place:
+        """The country and currency that the page speaks of."""
+        return place_of(self._document)
 
     @cached_property
     def main(self) -> Main | None:
@@ -62,11 +67,13 @@ class Visible:
             return False
         if self.can_be_bought or self._is_product_by_tag() or price.money.amount in self._stated:
             return True
-        return price.is_marked and bool(self.sku or self.gtin or self._stock("in stock"))
+        return price.is_marked and bool(self.sku or self.gtin or self._stock("in stock") or self._stock("sold out"))
 
     def _is_product_by_tag(self) -> bool:
         document = self._document
-        return document.has('meta[property="og:type"][content^="product"], meta[property="og:type"][content="og:product"]')
+        return document.has(
+            'meta[property="og:type"][content^="product"], meta[property="og:type"][content="og:product"]'
+        )
 
     @cached_property
     def availability(self) -> tuple[str, str] | None:
@@ -134,10 +141,18 @@ class Visible:
     def gtin(self) -> tuple[str, str] | None:
         """The valid GTIN that the page labels as one, where it labels one only."""
         found = {code: sign for sign in self._nearest("gtin") if (code := gtin(sign.value))}
-        return next(((code, f"page: {shown_path(sign.node)}") for code, sign in found.items()), None) if len(found) == 1 else None
+        return (
+            next(((code, f"page: {shown_path(sign.node)}") for code, sign in found.items()), None)
+            if len(found) == 1
+            else None
+        )
 
     @cached_property
     def brand(self) -> tuple[str, str] | None:
         """The brand that the page labels as one, where it labels one only."""
         found = {sign.value: sign for sign in self._nearest("brand") if 1 < len(sign.value) <= MAX_SKU}
-        return next(((name, f"page: {shown_path(sign.node)}") for name, sign in found.items()), None) if len(found) == 1 else None
+        return (
+            next(((name, f"page: {shown_path(sign.node)}") for name, sign in found.items()), None)
+            if len(found) == 1
+            else None
+        )

@@ -19,13 +19,13 @@ MAX_NODES = 60_000
 MAX_NUMBERS = 2_000
 """Texts with a number in them; a page with more is a table."""
 
-MAX_CLIMB = 60
-"""Ancestors that are asked what they hold."""
-
-_SKIPPED = frozenset("script style noscript template svg iframe select textarea datalist canvas video audio object math".split())
-_STARTS_ANEW = frozenset("h1 h2 h3 h4 h5 h6 p li tr section article form dl table ul ol nav footer header aside main fieldset".split())
+_SKIPPED = frozenset(
+    "script style noscript template svg iframe select textarea datalist canvas video audio object math".split()
+)
+_STARTS_ANEW = frozenset(
+    "h1 h2 h3 h4 h5 h6 p li tr section article form dl table ul ol nav footer header aside main fieldset".split()
+)
 _HIDING = re.compile(r"display\s{0,3}:\s{0,3}none|visibility\s{0,3}:\s{0,3}hidden", re.IGNORECASE)
-_ADDRESS = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|pdf|mp4)(?:$|\?)", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 LABEL = 60
 
@@ -134,7 +134,7 @@ def is_hidden(node: LexborNode) -> bool:
     if "hidden" in attributes and attributes.get("hidden") != "until-found":
         return True
     style = attributes.get("style")
-    return bool(style) and _HIDING.search(style[:500]) is not None
+    return style is not None and _HIDING.search(style[:500]) is not None
 
 
 def _button(node: LexborNode) -> Button | None:
@@ -144,7 +144,9 @@ def _button(node: LexborNode) -> Button | None:
     attributes = node.attributes
     if tag == "input" and (attributes.get("type") or "").lower() not in ("submit", "button", "image"):
         return None
-    name = f"{attributes.get('class') or ''} {attributes.get('id') or ''} {attributes.get('name') or ''}"[: words.MAX_NAME]
+    name = f"{attributes.get('class') or ''} {attributes.get('id') or ''} {attributes.get('name') or ''}"[
+        : words.MAX_NAME
+    ]
     if tag in ("div", "span"):
         # Only where the element says that it is a button.
         if attributes.get("role") != "button" and not ("btn" in name or "button" in name):
@@ -160,7 +162,11 @@ def _button(node: LexborNode) -> Button | None:
         return None
     if not buys and not (named and tag != "div" and tag != "span"):
         return None
-    disabled = "disabled" in attributes or attributes.get("aria-disabled") == "true" or re.search(r"(?:^|[\s-])disabled(?:$|\s)", name)
+    disabled = (
+        "disabled" in attributes
+        or attributes.get("aria-disabled") == "true"
+        or re.search(r"(?:^|[\s-])disabled(?:$|\s)", name)
+    )
     return Button(node, said, not disabled)
 
 
@@ -182,78 +188,9 @@ def _signs(found: Scan, parent: LexborNode, text: str, label: str) -> str:
         found.signs.append(Sign(parent, "in stock", text))
     for name, pattern in words.LABELS.items():
         if hit := pattern.match(text):
-            if value := (hit.group(1) or "").strip():
+            if value := next((group.strip() for group in hit.groups() if group), ""):
                 found.signs.append(Sign(parent, name, value))
                 return ""
             return name
     # A lone colon between label and value.
     return label if label and not text.strip(" :：#") else ""
-
-
-class Main:
-    """The page's title and how near another element stands to it: by the depth of the element that holds both."""
-
-    def __init__(self, document: Document, title: LexborNode) -> None:
-        self.document = document
-        self.title = title
-        self.name = text_of(title)
-        chain: list[int] = []
-        node: LexborNode | None = title
-        while node is not None and len(chain) < 10_000:
-            chain.append(node.mem_id)
-            node = node.parent
-        self._depth = {identity: len(chain) - at for at, identity in enumerate(chain)}
-
-    def way(self, node: LexborNode) -> tuple[int, list[LexborNode]]:
-        """The depth of what holds both the title and the element, and the elements from the element up to it."""
-        passed: list[LexborNode] = []
-        at: LexborNode | None = node
-        for _ in range(MAX_CLIMB):
-            if at is None:
-                break
-            if (depth := self._depth.get(at.mem_id)) is not None:
-                return depth, passed
-            passed.append(at)
-            at = at.parent
-        return 0, passed
-
-    def is_link_elsewhere(self, link: LexborNode) -> bool:
-        """Whether the link leads to another page of things, not to a picture, a script or this page."""
-        href = (link.attributes.get("href") or "").strip()
-        if not href or href.startswith(("#", "javascript:", "mailto:", "tel:", "?", "data:")) or _ADDRESS.search(href[:2000]):
-            return False
-        there = self.document.absolute(href[:2000])
-        return there is not None and _page(there) != _page(self.document.url)
-
-
-def _page(url: str) -> str:
-    return url.split("#", 1)[0].split("?", 1)[0].rstrip("/")
-
-
-def title_of(document: Document, name: str | None) -> LexborNode | None:
-    """The heading that names the product: of several the one that the page's title or data name too."""
-    root = document.tree.css_first("title")
-    meta = document.tree.css_first('meta[property="og:title"]')
-    known = [text.casefold() for text in (name or "", (meta.attributes.get("content") or "") if meta else "", text_of(root) if root else "") if text]
-    for selector in ("h1", '[itemprop="name"]', ".product-title, .product_title, .product-name, .productname, .product-single__title", "h2, h3"):
-        headings = [(node, " ".join(text_of(node)[:400].casefold().split())) for node in document.css(selector)[:40]]
-        headings = [(node, text) for node, text in headings if text and not _is_away(node)]
-        for stated in known:
-            matching = [node for node, text in headings if len(text) > 2 and (text in stated or (len(stated) > 4 and stated in text))]
-            if matching:
-                return max(matching, key=lambda node: len(text_of(node)))
-        if selector == "h1" and len(headings) == 1:
-            return headings[0][0]
-    return None
-
-
-def _is_away(node: LexborNode) -> bool:
-    """Whether the element is hidden or stands in the page's navigation or foot."""
-    at: LexborNode | None = node
-    for _ in range(MAX_CLIMB):
-        if at is None or at.tag in ("body", "html"):
-            return False
-        if at.tag in ("nav", "footer") or is_hidden(at):
-            return True
-        at = at.parent
-    return False

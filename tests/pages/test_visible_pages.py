@@ -1,0 +1,301 @@
+"""Pages of shops that say nothing to machines, in the markup of many platforms and countries: read right, or refused.
+
+All markup is written for these tests, after the templates that the platforms ship.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from scrape_assets.rules.judge import Judged, judge
+from scrape_assets.rules.page import Response
+from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.states import PageState
+
+
+@dataclass(frozen=True)
+class Case:
+    """One page: what it is, where it stands, its language, its body, and what a person reads on it."""
+
+    name: str
+    url: str
+    lang: str
+    body: str
+    expected: dict[str, Any]
+    head: str = ""
+
+
+def read(case: Case) -> Judged:
+    page = (
+        f'<!doctype html><html lang="{case.lang}"><head><meta charset="utf-8"><title>Shop</title>{case.head}</head>'
+        f"<body>{case.body}</body></html>"
+    )
+    answer = Response(case.url, case.url, 200, {"content-type": "text/html; charset=utf-8"}, page.encode())
+    return judge(answer, ExtractRule(retailer="shop", page=PageRule()))
+
+
+CARDS = "".join(
+    f'<li class="item"><a href="/p/other-{n}"><img src="/o{n}.jpg" alt=""></a><h3><a href="/p/other-{n}">Other {n}</a></h3>'
+    f'<span class="price">{n}9,90 €</span><button>Add to cart</button></li>'
+    for n in range(1, 5)
+)
+
+WOO = """<header><a class="cart-contents" href="/warenkorb"><span class="woocommerce-Price-amount amount"><bdi>0,00 €
+</bdi></span></a></header><div id="product-77" class="product type-product instock"><div class="woocommerce-product-gallery">
+<a href="/i/1.jpg"><img src="/i/1s.jpg"></a></div><div class="summary entry-summary"><h1 class="product_title">Eichentisch</h1>
+<p class="price"><del aria-hidden="true"><span class="woocommerce-Price-amount amount"><bdi>1.299,00&nbsp;<span
+class="woocommerce-Price-currencySymbol">&euro;</span></bdi></span></del> <span class="screen-reader-text">Ursprünglicher
+Preis war: 1.299,00&nbsp;&euro;</span><ins aria-hidden="true"><span class="woocommerce-Price-amount amount"><bdi>999,00&nbsp;
+<span class="woocommerce-Price-currencySymbol">&euro;</span></bdi></span></ins></p><p class="wc-gzd-additional-info">inkl. 19
+% MwSt. zzgl. <a href="/versand">Versandkosten</a></p><p class="stock in-stock">12 vorrätig</p><form class="cart"
+method="post"><input type="number" name="quantity" value="1"><button type="submit" name="add-to-cart" value="77"
+class="single_add_to_cart_button button">In den Warenkorb</button></form><div class="product_meta"><span
+class="sku_wrapper">Artikelnummer: <span class="sku">ET-4411</span></span></div></div><section class="related products">
+<h2>Ähnliche Produkte</h2><ul class="products columns-4"><li class="product"><a href="/produkt/stuhl"><h2>Stuhl</h2><span
+class="price"><span class="amount"><bdi>89,00&nbsp;<span>&euro;</span></bdi></span></span></a></li></ul></section></div>"""
+
+DAWN = """<div class="product__info-wrapper"><product-info id="ProductInfo-1" class="product__info-container"><div
+class="product__title"><h1>Merino Beanie</h1></div><p class="product__sku"><span class="visually-hidden">SKU:</span> MB-002
+</p><div id="price-1" role="status"><div class="price price--large price--on-sale"><div class="price__container"><div
+class="price__regular"><span class="visually-hidden">Regular price</span><span class="price-item price-item--regular">
+$45.00 CAD</span></div><div class="price__sale"><span class="visually-hidden">Regular price</span><span><s
+class="price-item price-item--regular">$60.00 CAD</s></span><span class="visually-hidden">Sale price</span><span
+class="price-item price-item--sale price-item--last">$45.00 CAD</span></div></div><span class="badge">Sale</span></div></div>
+<form action="/cart/add"><button type="submit" name="add" class="product-form__submit button">Add to cart</button></form>
+</product-info></div><product-recommendations class="related-products"><ul><li class="grid__item"><a href="/products/x">Scarf
+</a><span class="price-item">$70.00 CAD</span></li></ul></product-recommendations>"""
+
+MAGENTO = """<div class="page-title-wrapper product"><h1 class="page-title"><span class="base">Lampka nocna Ola</span></h1></div>
+<div class="product-info-main"><div class="product-info-price"><div class="price-box price-final_price"
+data-product-id="9"><span class="special-price"><span class="price-container price-final_price tax weee"><span
+class="price-label">Cena specjalna</span><span id="product-price-9" data-price-amount="149.9" data-price-type="finalPrice"
+class="price-wrapper"><span class="price">149,90&nbsp;zł</span></span></span></span><span class="old-price"><span
+class="price-label">Cena regularna</span><span id="old-price-9" data-price-amount="199" data-price-type="oldPrice"
+class="price-wrapper"><span class="price">199,00&nbsp;zł</span></span></span></div><div class="product-info-stock-sku"><div
+class="stock available" title="Dostępność"><span>Dostępny</span></div><div class="product attribute sku"><strong
+class="type">SKU</strong><div class="value" itemprop="sku">LN-0091</div></div></div></div><p>Darmowa dostawa od 200,00 zł</p>
+<form id="product_addtocart_form"><button type="submit" class="action primary tocart" id="product-addtocart-button"><span>Dodaj
+do koszyka</span></button></form></div><div class="block upsell"><ol class="products list items product-items">
+<li class="item product product-item"><a href="/inna" class="product-item-photo"><img src="/x.png"></a><span class="price">
+59,00&nbsp;zł</span></li></ol></div>"""
+
+PRESTA = """<section id="main"><div class="row product-container"><div class="col-md-6"><img src="/1.jpg"></div><div
+class="col-md-6"><h1 class="h1">Carafe en verre</h1><div class="product-prices"><div class="product-discount"><span
+class="regular-price">29,90&nbsp;€</span></div><div class="product-price h5 has-discount"><div class="current-price"><span
+class="current-price-value" content="23.92">23,92&nbsp;€</span><span class="discount discount-percentage">Économisez 20%</span>
+</div></div><p class="product-unit-price sub">(31,89&nbsp;€ / litre)</p><div class="tax-shipping-delivery-label">TTC</div></div>
+<form action="/panier"><button class="btn btn-primary add-to-cart" data-button-action="add-to-cart">Ajouter au panier</button>
+<span id="product-availability">En stock</span></form><div class="product-reference"><label class="label">Référence </label>
+<span>CV_100</span></div></div></div></section>"""
+
+SHOPWARE = """<div class="product-detail"><div class="row product-detail-headline"><h1 class="product-detail-name">Bohrmaschine
+500 W</h1></div><div class="product-detail-buy"><p class="product-detail-price with-list-price">1.079,95&nbsp;€<span
+class="list-price-label">statt</span><span class="list-price-price">1.199,00&nbsp;€</span></p><div
+class="product-detail-price-unit"><span>Inhalt: 1 Stück</span></div><p class="product-detail-tax">inkl. MwSt. zzgl.
+Versandkosten</p><p class="delivery-information delivery-available">Sofort verfügbar, Lieferzeit: 1-3 Tage</p><form><button
+class="btn btn-primary btn-buy">In den Warenkorb</button></form></div><div class="product-detail-ordernumber-container"><span
+class="product-detail-ordernumber-label">Produktnummer:</span> <span class="product-detail-ordernumber">SW10178</span></div>
+</div>"""
+
+OPENCART = """<div id="content"><div class="row"><div class="col-sm-8"><ul class="thumbnails"><li><a class="thumbnail"
+href="/image/cache/a-500.jpg"><img src="/image/cache/a-228.jpg"></a></li></ul></div><div class="col-sm-4"><h1>Чайник
+электрический</h1><ul class="list-unstyled"><li>Производитель: <a href="/bosch">Bosch</a></li><li>Код товара: TWK3A</li><li>
+Наличие: В наличии</li></ul><ul class="list-unstyled"><li><span style="text-decoration: line-through;">3 990 р.</span></li><li>
+<h2>3 490 р.</h2></li><li>Без налога: 2 908 р.</li></ul><div id="product"><button type="button" id="button-cart"
+class="btn btn-primary">Купить</button></div></div></div></div>"""
+
+SFCC = """<div class="product-detail"><h1 class="product-name">Trail Shoe</h1><div class="prices"><div class="price"><span><del>
+<span class="strike-through list"><span class="value" content="140.00">Price reduced from £140.00 to </span></span></del><span
+class="sales"><span class="value" content="98.00">£98.00</span></span></span></div></div><div class="klarna">or 3 instalments of
+£32.66</div><button class="add-to-cart btn btn-primary">Add to Bag</button></div>"""
+
+BITRIX = """<div class="bx-catalog-element"><h1 class="bx-title">Дрель ударная</h1><div class="product-item-detail-pay-block">
+<div class="product-item-detail-price-old">12 500 ₽</div><div class="product-item-detail-price-current">9 990 ₽</div>
+<div class="item_economy_price">Экономия 2 510 ₽</div></div><a class="btn btn-default product-item-detail-buy-button"
+href="javascript:void(0);"><span>В корзину</span></a><div>Артикул: <span>DU-13</span></div></div>"""
+
+BIGCOMMERCE = """<div class="productView"><section class="productView-details"><h1 class="productView-title">Canvas Tote</h1>
+<div class="productView-price"><div class="price-section price-section--withoutTax rrp-price--withoutTax"
+style="display: none;">MSRP: <span class="price price--rrp"></span></div><div class="price-section price-section--withoutTax">
+<span class="price price--withoutTax">A$39.95</span></div><div class="price-section price-section--saving price"
+style="display: none;">(You save <span class="price price--saving"></span>)</div></div><dl class="productView-info"><dt
+class="productView-info-name">SKU:</dt><dd class="productView-info-value">TOTE-1</dd></dl><form><input id="form-action-addToCart"
+class="button button--primary" type="submit" value="Add to Cart"></form></section></div>"""
+
+JAPAN = """<main><h1>有田焼 マグカップ</h1><p class="price">価格 <span class="price-main">¥2,980</span> <small>(税込)</small></p><p>
+商品番号：AR-2041</p><p>在庫あり</p><p>送料 ¥550</p><button>カートに入れる</button></main>"""
+BRAZIL = """<div class="produto"><h1>Cafeteira Italiana</h1><div class="preco"><span class="preco-antigo">De: <s>R$ 189,90</s></span>
+<span class="preco-atual">Por: R$ 149,90</span><span class="parcelas">ou 3x de R$ 49,97 sem juros</span></div><button
+class="comprar">Adicionar ao carrinho</button><p>Código: CAF-77</p></div>"""
+SWEDEN = """<article><h1>Ullfilt</h1><div class="product-price"><span class="ord">Ord. pris <span>1 299 kr</span></span><span
+class="now">899 kr</span></div><p>I lager, skickas inom 1-2 dagar</p><button>Lägg i varukorgen</button><p>Art.nr: 55120</p>
+<p>Fri frakt över 499 kr</p></article>"""
+CZECH = """<div class="detail"><h1>Vrtačka Pro</h1><table><tr><td>Cena bez DPH:</td><td class="cena">1 652 Kč</td></tr><tr><td>Cena s
+DPH:</td><td class="cena"><strong>1 999 Kč</strong></td></tr></table><p>Skladem</p><p>Katalogové číslo: <b>VR-220</b></p>
+<input type="submit" value="Do košíku"></div>"""
+SWISS = """<div class="pdp"><h1>Taschenmesser</h1><span class="price">CHF 1&rsquo;249.50</span><button>In den Warenkorb</button>
+<span>Art.-Nr. 40012</span></div>"""
+RAISED = """<div class="produkt"><h1>Blender kielichowy</h1><div class="price"><span class="whole">249</span><sup
+class="cents">99</sup> <span class="currency">zł</span></div><button>Do koszyka</button></div>"""
+INDIA = """<div class="pdp"><h1>Steel Bottle</h1><div class="pdp-price"><span class="selling">₹1,299</span> <del>₹1,999</del>
+<span class="off">35% off</span></div><button>Add to Bag</button></div>"""
+SOUTH_AFRICA = (
+    """<div class="pdp"><h1>Braai Grid</h1><div class="price">R 1 299,00</div><button>Add to Cart</button></div>"""
+)
+TAIWAN = """<div class="pdp"><h1>保溫瓶</h1><div class="price">$1,280</div><p>商品編號：TW-88</p><button>加入購物車</button></div>"""
+KOREA = """<div class="goods"><h1>머그컵</h1><span class="price">12,900원</span><a href="#" class="btn_buy">바로구매</a></div>"""
+HUNGARY = """<div class="termek"><h1>Kerti szék</h1><span class="old">24 990 Ft</span> <span class="price">19 990 Ft</span>
+<p>Cikkszám: KS-9</p><p>Raktáron</p><button>Kosárba teszem</button></div>"""
+TURKEY = """<div class="urun"><h1>Çaydanlık</h1><div class="fiyat"><span class="price">1.249,90 TL</span></div><p>Stokta var</p>
+<button>Sepete Ekle</button></div>"""
+CHILE = """<div class="pdp"><h1>Mochila Andina</h1><div class="price">$24.990</div><p>SKU: MOCH-1</p><button>Agregar al carro</button>
+</div>"""
+GREECE = """<div><h1>Κούπα</h1><span class="price">12,50 €</span><p>Κωδικός: KP-100</p><p>Άμεσα διαθέσιμο</p>
+<button>Προσθήκη στο καλάθι</button></div>"""
+ALL_IN_LINK = (
+    """<div class="product-page"><h1>Oak Stool</h1><div class="offer"><span class="price">£89.00</span></div><button>Add to
+basket</button></div><div class="row">"""
+    + "".join(
+        f'<div class="cell"><a href="/p/{n}"><img src="/{n}.jpg"><b>Thing {n}</b><span class="price">£{n}.00</span></a></div>'
+        for n in (12, 13, 14)
+    )
+    + "</div>"
+)
+SOLD_OUT = """<div class="product"><h1>Vinyl Record</h1><p class="price">£24.00</p><p class="stock out-of-stock">Out of stock</p>
+<button disabled>Sold out</button></div>"""
+VARIANT_WORDS = """<div class="product"><h1>Linen Shirt</h1><p class="price">€59.00</p><select><option>S - sold out</option><option>M
+</option></select><button>Add to cart</button></div>"""
+
+RIGHT = [
+    Case("woocommerce", "https://moebel.example.de/produkt/eichentisch", "de-DE", WOO, {
+        "name": "Eichentisch", "price": "999", "list_price": "1299", "currency": "EUR", "availability": "in_stock",
+        "sku": "ET-4411"}),
+    Case("shopify dawn", "https://shop.example.com/products/beanie", "en", DAWN, {
+        "price": "45", "list_price": "60", "currency": "CAD", "availability": "in_stock", "sku": "MB-002"}),
+    Case("magento", "https://sklep.example.pl/lampka", "pl", MAGENTO, {
+        "price": "149.9", "list_price": "199", "currency": "PLN", "availability": "in_stock", "sku": "LN-0091"}),
+    Case("prestashop", "https://boutique.example.fr/carafe", "fr", PRESTA, {
+        "price": "23.92", "list_price": "29.9", "currency": "EUR", "availability": "in_stock", "sku": "CV_100"}),
+    Case("shopware", "https://werkzeug.example.de/bohr", "de-DE", SHOPWARE, {
+        "price": "1079.95", "list_price": "1199", "currency": "EUR", "availability": "in_stock", "sku": "SW10178"}),
+    Case("opencart", "https://magazin.example.ru/chainik", "ru", OPENCART, {
+        "price": "3490", "list_price": "3990", "currency": "RUB", "availability": "in_stock", "sku": "TWK3A"}),
+    Case("salesforce", "https://run.example.co.uk/trail-shoe", "en-GB", SFCC, {
+        "price": "98", "currency": "GBP", "availability": "in_stock"}),
+    Case("bitrix", "https://tools.example.ru/drel", "ru", BITRIX, {
+        "price": "9990", "list_price": "12500", "currency": "RUB", "availability": "in_stock", "sku": "DU-13"}),
+    Case("bigcommerce", "https://bags.example.com/tote", "en-AU", BIGCOMMERCE, {
+        "price": "39.95", "currency": "AUD", "availability": "in_stock", "sku": "TOTE-1"}),
+    Case("japan", "https://utsuwa.example.jp/p/1", "ja", JAPAN, {
+        "price": "2980", "currency": "JPY", "availability": "in_stock", "sku": "AR-2041"}),
+    Case("brazil", "https://loja.example.com.br/cafeteira", "pt-BR", BRAZIL, {
+        "price": "149.9", "list_price": "189.9", "currency": "BRL", "availability": "in_stock", "sku": "CAF-77"}),
+    Case("sweden", "https://butik.example.se/ullfilt", "sv", SWEDEN, {
+        "price": "899", "list_price": "1299", "currency": "SEK", "availability": "in_stock", "sku": "55120"}),
+    Case("czech net and gross", "https://naradi.example.cz/vrtacka", "cs", CZECH, {
+        "price": "1999", "currency": "CZK", "availability": "in_stock", "sku": "VR-220"}),
+    Case("swiss", "https://messer.example.ch/p/1", "de-CH", SWISS, {"price": "1249.5", "currency": "CHF", "sku": "40012"}),
+    Case("raised cents", "https://agd.example.pl/blender", "pl", RAISED, {"price": "249.99", "currency": "PLN"}),
+    Case("india", "https://shop.example.in/bottle", "en", INDIA, {"price": "1299", "list_price": "1999", "currency": "INR"}),
+    Case("south africa", "https://shop.example.co.za/braai", "en", SOUTH_AFRICA, {"price": "1299", "currency": "ZAR"}),
+    Case("taiwan", "https://shop.example.com.tw/p/88", "zh-TW", TAIWAN, {
+        "price": "1280", "currency": "TWD", "availability": "in_stock", "sku": "TW-88"}),
+    Case("korea", "https://shop.example.kr/goods/1", "ko", KOREA, {"price": "12900", "currency": "KRW"}),
+    Case("hungary", "https://bolt.example.hu/kerti-szek", "hu", HUNGARY, {
+        "price": "19990", "list_price": "24990", "currency": "HUF", "availability": "in_stock", "sku": "KS-9"}),
+    Case("turkey", "https://dukkan.example.com.tr/caydanlik", "tr", TURKEY, {"price": "1249.9", "currency": "TRY"}),
+    Case("chile", "https://tienda.example.cl/mochila", "es", CHILE, {"price": "24990", "currency": "CLP", "sku": "MOCH-1"}),
+    Case("greece", "https://shop.example.gr/koupa", "el", GREECE, {
+        "price": "12.5", "currency": "EUR", "availability": "in_stock", "sku": "KP-100"}),
+    Case("cards that are links", "https://shop.example.co.uk/oak-stool", "en", ALL_IN_LINK, {"price": "89", "currency": "GBP"}),
+    Case("cards of others", "https://shop.example.de/tisch", "de", "<div class=p><h1>Tisch</h1><span class=price>149,00 €</span>"
+         f"<button>In den Warenkorb</button></div><ul>{CARDS}</ul>", {"price": "149", "currency": "EUR"}),
+    Case("sold out", "https://shop.example.co.uk/vinyl", "en", SOLD_OUT, {
+        "price": "24", "currency": "GBP", "availability": "out_of_stock"}),
+    Case("a variant that is sold out", "https://shop.example.ie/shirt", "en", VARIANT_WORDS, {
+        "price": "59", "currency": "EUR", "availability": "in_stock"}),
+    Case("dollar with a Canadian language", "https://shop.example.com/p/1", "en-CA",
+         "<h1>Mug</h1><span class=price>$12.00</span><button>Add to cart</button>", {"price": "12", "currency": "CAD"}),
+    Case("dollar with a code in a script", "https://shop.example.com/p/1", "en",
+         '<script>var c = {"currency":"NZD"}</script><h1>Mug</h1><span class=price>$12.00</span><button>Add to cart</button>',
+         {"price": "12", "currency": "NZD"}),
+    Case("two prices, one in the product's event", "https://shop.example.de/p/1", "de",
+         "<script>dataLayer.push({event:'view_item',ecommerce:{currency:'EUR',value:17.5,items:[{item_id:'a1',price:17.5}]}})"
+         "</script><h1>Tasse</h1><div><span class=price>17,50 €</span><span class=price>21,00 €</span></div>"
+         "<button>In den Warenkorb</button>", {"price": "17.5", "currency": "EUR"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+def test_the_visible_page_is_read_as_a_reader_reads_it(case: Case) -> None:
+    result = read(case)
+    assert len(result.rows) == 1, result.reason
+    values = result.rows[0].values
+    assert {name: values.get(name) for name in case.expected} == case.expected
+    assert result.rows[0].sources["price"].startswith("page: ")
+    if "list_price" not in case.expected:
+        assert "list_price" not in values
+
+
+def buy(price: str, more: str = "", title: str = "Mug") -> str:
+    return f"<h1>{title}</h1><div>{price}</div>{more}<button>Add to cart</button>"
+
+
+REFUSED = {
+    "a dollar of nobody's country": ("https://shop.example.com/p/1", "en", buy("<span class=price>$12.00</span>")),
+    "a crown of nobody's country": ("https://shop.example.com/p/1", "en", buy("<span class=price>120 kr</span>")),
+    "a yen or a yuan": ("https://shop.example.com/p/1", "en", buy("<span class=price>¥1200</span>")),
+    "a range": ("https://shop.example.de/p/1", "de", buy("<p class=price>10,00 € – 20,00 €</p>")),
+    "a range in two elements": (
+        "https://shop.example.de/p/1", "de", buy("<p class=price><span>10,00 €</span> – <span>20,00 €</span></p>")),
+    "a lower bound": ("https://shop.example.de/p/1", "de", buy("<p class=price>ab 10,00 €</p>")),
+    "a lower bound in another element": (
+        "https://shop.example.de/p/1", "de", buy("<p class=price><small>ab</small> <b>10,00 €</b></p>")),
+    "an instalment alone": (
+        "https://shop.example.de/p/1", "de", buy("<p class=price>9,99 € / Monat</p>")),
+    "times an instalment": ("https://loja.example.com.br/p", "pt-BR", buy("<p class=preco>10x de <b>R$ 19,90</b></p>")),
+    "a struck price alone": ("https://shop.example.de/p/1", "de", buy("<p class=price><del>19,99 €</del></p>")),
+    "a recommended price alone": ("https://shop.example.de/p/1", "de", buy("<p>UVP: <b class=price>19,99 €</b></p>")),
+    "a saving alone": ("https://shop.example.co.uk/p/1", "en", buy("<p>You save <b class=price>£5.00</b></p>")),
+    "shipping alone": ("https://shop.example.co.uk/p/1", "en", buy("<p>Delivery: <b>£4.99</b></p>")),
+    "a price per kilogram alone": ("https://shop.example.de/p/1", "de", buy("<p class=price>19,90 €/kg</p>")),
+    "two prices of equal rank": (
+        "https://shop.example.de/p/1", "de", buy("<span class=price>19,90 €</span> <span class=price>24,90 €</span>")),
+    "a listing": ("https://shop.example.de/tische", "de", f"<h1>Tische</h1><ul>{CARDS}</ul>"),
+    "a listing of one": (
+        "https://shop.example.de/tische", "de", f"<h1>Tische</h1><ul>{CARDS.split('</li>', maxsplit=1)[0]}</li></ul>"),
+    "a listing of equal prices": (
+        "https://shop.example.de/tische", "de", "<h1>Tische</h1><ul>" + "".join(
+            f'<li><a href="/p/{n}"><img src="/{n}.jpg"></a><h3><a href="/p/{n}">T{n}</a></h3><b class=price>9,90 €</b></li>'
+            for n in range(4)) + "</ul>"),
+    "an article about money": (
+        "https://news.example.de/a/1", "de", "<article><h1>Teuer</h1><p>Die Tasse kostet 12,50 € im Laden.</p></article>"),
+    "a cart total": (
+        "https://shop.example.de/agb", "de", '<h1>Bedingungen</h1><div class="mini-cart"><span class=price>12,50 €</span></div>'),
+    "only a recommended product": (
+        "https://shop.example.de/p/1", "de", buy("Preis auf Anfrage", f'<section class="recommendations">{CARDS}</section>')),
+    "an amount of zero": ("https://shop.example.de/p/1", "de", buy("<span class=price>0,00 €</span>")),
+    "dead money": ("https://shop.example.hr/p/1", "hr", buy("<span class=price>270,00 kn</span>")),
+    "two currencies": ("https://shop.example.com/p/1", "en", buy("<span class=price>£10.00 / €12.00</span>")),
+    "a number with two readings": ("https://shop.example.com/p/1", "", buy("<span class=price>€ 1.299</span>")),
+    "an unknown sign": ("https://shop.example.de/p/1", "de", buy("<span class=price>19,90 Taler</span>")),
+    "a quantity price": ("https://shop.example.de/p/1", "de", buy("<span class=price>3 für 14,85 €</span>")),
+    "a fraction of a split number": (
+        "https://shop.example.de/p/1", "de", buy("<span class=price><b>1</b><b>299</b> €</span>")),
+    "three raised digits": ("https://shop.example.tn/p/1", "fr", buy("<span class=price>19<sup>500</sup> DT</span>")),
+    "a financing rate beside nothing": (
+        "https://shop.example.de/p/1", "de", buy('<div class="financing"><span class=price>29,90 €</span> mtl.</div>')),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_only_looks_like_a_price_is_refused(name: str) -> None:
+    url, lang, body = REFUSED[name]
+    result = read(Case(name, url, lang, body, {}))
+    assert result.rows == (), result.rows
+    assert result.failure_class is not None
+    assert result.reason
+    assert result.page_state in (PageState.WRONG_TEMPLATE, PageState.EXPECTED)
