@@ -71,7 +71,7 @@ def _is_power_of_ten(ratio: Decimal) -> bool:
 def is_shown(text: str, amount: Decimal) -> bool:
     """Whether the amount stands in the text between tags, in any usual spelling, and not only struck through."""
     whole, _, fraction = plain(amount).partition(".")
-    endings = (f".{fraction.ljust(2, '0')}", f",{fraction.ljust(2, '0')}") if fraction else ("",)
+    endings = (f".{fraction.ljust(2, '0')}", f",{fraction.ljust(2, '0')}") if fraction else (",00", ".00", "")
     short = (f".{fraction}", f",{fraction}") if len(fraction) == 1 else ()
     for group in _GROUPS if len(whole) > 3 else ("",):
         digits = f"{int(whole):,}".replace(",", group)

@@ -103,7 +103,8 @@ class Visible:
             if button.is_enabled != enabled or words.SOLD_OUT.search(button.words):
                 continue
             depth, passed = main.way(button.node)
-            if depth >= self._least_depth and not is_another(passed, main):
+            # A link that buys leads elsewhere, of course.
+            if depth >= self._least_depth and not is_another(passed[1:], main):
                 return shown_path(button.node), button.words
         return None
 

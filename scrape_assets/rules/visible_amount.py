@@ -22,7 +22,7 @@ from scrape_assets.rules.money import APART, Money, Refusal, fold, parse_money
 from scrape_assets.rules.place import Place
 from scrape_assets.rules.spec import PageRule
 from scrape_assets.rules.visible_main import NEAR, Main, is_another, roles_of
-from scrape_assets.rules.visible_scan import Text
+from scrape_assets.rules.visible_scan import Text, short_text
 
 MAX_PRICE_TEXT = 60
 THREE_DECIMALS = frozenset("BHD IQD JOD KWD LYD OMR TND".split())
@@ -37,7 +37,11 @@ _MINUS = re.compile(r"^[\s|]*[-−–]\s?\W?\s?\d|\d\s?%")
 _IN_ELEMENTS = (
     "sup, sub, small, [class*=cent], [class*=Cent], [class*=decimal], [class*=frac], [class*=penn], [class*=minor]"
 )
-_PARTS = "h1, h2, h3, h4, h5, button, form, input, select, img"
+_PARTS = (
+    'h1, h2, h3, h4, h5, button, form, input, select, img, [hidden], [style*="display:none"], [style*="display: none"]'
+)
+"""What no price has inside: an element that holds one of these is a part of the page."""
+
 _STRUCK = frozenset(("del", "s", "strike"))
 _SIGN_BEHIND = re.compile(r"^[\s|]*(?:[€$£¥₽₴₹]|[A-Z]{3}(?![A-Za-z])|(?:kr|zł|Kč|Ft|лв|руб|р|円|元)\.?(?![^\W\d_]))")
 _WORD = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}(?![^\W\d_])")
@@ -66,7 +70,8 @@ def seen(text: Text, main: Main, place: Place, page: PageRule) -> Seen | None:
     if len(own) > MAX_PRICE_TEXT or ("%" in own and len(_DIGIT.findall(own)) <= 3):
         return None
     depth, passed = main.way(text.node)
-    if not depth or (written := _written(text)) is None:
+    written = _written(text) if depth else None
+    if written is None:
         return None
     folded = fold(written)
     is_marked = any("price" in roles_of(node) for node in passed[:NEAR])
@@ -130,10 +135,10 @@ def _around(text: Text) -> tuple[str, LexborNode]:
     node: LexborNode | None = text.node
     whole, around = text.text, text.node
     for level in range(NEAR):
-        if node is None or (level and (node.tag in ("body", "html", "li", "tr") or node.css_first(_PARTS) is not None)):
+        if node is None or (level and node.tag in ("body", "html", "li", "tr")):
             break
-        # A long text is measured before it is read.
-        if len(node.text(deep=True)) > 4 * MAX_PRICE_TEXT:
+        # Measured in bounded time before it is read or searched.
+        if short_text(node, 4 * MAX_PRICE_TEXT) is None or (level and node.css_first(_PARTS) is not None):
             break
         shown = text_of(node, joint=APART)
         if len(shown) > MAX_PRICE_TEXT:

@@ -26,6 +26,7 @@ class Main:
         self.document = document
         self.title = title
         self.name = text_of(title)
+        self.cards: dict[int, bool] = {}
         chain: list[int] = []
         node: LexborNode | None = title
         while node is not None and len(chain) < 10_000:
@@ -79,7 +80,11 @@ def title_of(document: Document, name: str | None) -> LexborNode | None:
         "h2, h3",
     ):
         headings = [(node, " ".join(text_of(node)[:400].casefold().split())) for node in document.css(selector)[:40]]
-        headings = [(node, text) for node, text in headings if text and not _is_away(node)]
+        headings = [
+            (node, text)
+            for node, text in headings
+            if text and not _is_away(node) and not _is_logo(node, text, document)
+        ]
         for stated in known:
             matching = [
                 node
@@ -91,6 +96,15 @@ def title_of(document: Document, name: str | None) -> LexborNode | None:
         if selector == "h1" and len(headings) == 1:
             return headings[0][0]
     return None
+
+
+def _is_logo(node: LexborNode, text: str, document: Document) -> bool:
+    """Whether the heading is the shop's own name, not the product's."""
+    for link in node.css("a[href]")[:2]:
+        if _page(document.absolute(link.attributes.get("href") or "") or "").count("/") <= 2:
+            return True
+    site = document.tree.css_first('meta[property="og:site_name"]')
+    return site is not None and " ".join((site.attributes.get("content") or "").casefold().split()) == text
 
 
 def _is_away(node: LexborNode) -> bool:
@@ -129,6 +143,13 @@ def is_another(passed: list[LexborNode], main: Main) -> bool:
 
 def _is_card(node: LexborNode, main: Main) -> bool:
     """Whether the element shows one product that has its own page: a heading or a picture that leads there."""
+    known = main.cards.get(node.mem_id)
+    if known is None:
+        known = main.cards[node.mem_id] = _leads_elsewhere(node, main)
+    return known
+
+
+def _leads_elsewhere(node: LexborNode, main: Main) -> bool:
     for link in node.css("h2 a, h3 a, h4 a, h5 a")[:3]:
         if main.is_link_elsewhere(link):
             return True

@@ -20,6 +20,9 @@ from scrape_assets.rules.visible_amount import Seen, seen
 from scrape_assets.rules.visible_main import Main, is_another, shown_path
 from scrape_assets.rules.visible_scan import Scan
 
+MAX_PRICES = 300
+"""A page that shows more of them is a price list."""
+
 
 @dataclass(frozen=True, slots=True)
 class VisiblePrice:
@@ -43,6 +46,8 @@ def visible_price(
     left = [price for price in all_seen if "old" not in price.kinds]
     if not left:
         return None
+    if len(left) > MAX_PRICES:
+        return Refusal(f"ambiguous price: {len(left)} prices on the page", True)
     nearest = max(price.depth for price in left)
     group = [price for price in left if price.depth == nearest]
     first = group[0].money
@@ -113,7 +118,7 @@ def _one_of_two_currencies(prices: list[Seen]) -> bool:
 def _nearest_to_button(prices: list[Seen], found: Scan, main: Main) -> list[Seen]:
     """The prices that stand closest to the button that buys the page's product."""
     buttons = [(main.way(button.node), button) for button in found.buttons]
-    own = [(way[0], button) for way, button in buttons if not is_another(way[1], main)]
+    own = [(way[0], button) for way, button in buttons if not is_another(way[1][1:], main)]
     if not own:
         return []
     _, button = max(own, key=lambda pair: pair[0])

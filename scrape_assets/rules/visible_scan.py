@@ -28,6 +28,8 @@ _STARTS_ANEW = frozenset(
 _HIDING = re.compile(r"display\s{0,3}:\s{0,3}none|visibility\s{0,3}:\s{0,3}hidden", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 LABEL = 60
+MAX_PARTS = 200
+"""Nodes inside an element whose text is a label or a price; one with more is a part of the page."""
 
 
 @dataclass(slots=True)
@@ -151,9 +153,9 @@ def _button(node: LexborNode) -> Button | None:
         # Only where the element says that it is a button.
         if attributes.get("role") != "button" and not ("btn" in name or "button" in name):
             return None
-        if node.css_first("button, a, input") is not None:
+        if _is_in_button(node):
             return None
-    said = attributes.get("value") or attributes.get("alt") or "" if tag == "input" else _short(node)
+    said = attributes.get("value") or attributes.get("alt") or "" if tag == "input" else short_text(node, 300) or ""
     said = said or attributes.get("aria-label") or attributes.get("title") or ""
     said = " ".join(said.split())[:80]
     buys = words.BUY_WORDS.match(said[:60]) is not None
@@ -170,10 +172,39 @@ def _button(node: LexborNode) -> Button | None:
     return Button(node, said, not disabled)
 
 
-def _short(node: LexborNode) -> str:
-    """The element's text where it is short: that of a button."""
-    text = node.text(deep=True, separator=" ", strip=False)
-    return text if len(text) <= 300 else ""
+def _is_in_button(node: LexborNode) -> bool:
+    at = node.parent
+    for _ in range(3):
+        if at is None:
+            return False
+        if at.tag in ("button", "a"):
+            return True
+        at = at.parent
+    return False
+
+
+def short_text(node: LexborNode, limit: int) -> str | None:
+    """The element's text where it is at most so long and of few parts, else None: in bounded time for any element."""
+    parts: list[str] = []
+    size = steps = 0
+    at: LexborNode | None = node.first_child
+    while at is not None:
+        steps += 1
+        if at.is_text_node:
+            text = at.text_content or ""
+            size += len(text.strip())
+            parts.append(text)
+        if size > limit or steps > MAX_PARTS:
+            return None
+        following = at.first_child if at.tag not in _SKIPPED else None
+        while following is None and at is not None:
+            following = at.next
+            if following is None:
+                at = at.parent
+                if at is None or at.mem_id == node.mem_id:
+                    return " ".join(" ".join(parts).split())
+        at = following
+    return ""
 
 
 def _signs(found: Scan, parent: LexborNode, text: str, label: str) -> str:

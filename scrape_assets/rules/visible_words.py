@@ -21,7 +21,7 @@ _ELSEWHERE = re.compile(
     r"|header|icon|link|mini|dropdown|block|box)"
     r"|compar(?:e|ison)-(?:list|bar|table)|wish-?list|newsletter|cookie|modal|popup|lightbox|accessor|zubehoer"
     r"|add-?ons?(?:-|$)|bundle"
-    r"|frequently|bought-?together|combo|insurance|warrant|garantie|protection-plan|review|comments?(?:-|$)"
+    r"|frequently|bought-?together|combo(?!box)|insurance|warrant|garantie|protection-plan|review|comments?(?:-|$)"
     r"|testimonial|faq"
     r"|filter|facet|layered-nav|product-?(?:list|grid|items|tiles|cards?)(?:-|$)|products-(?:grid|list)|(?:^"
     r"|-)products(?:-|$)|grid-item"
@@ -33,7 +33,7 @@ _OLD = re.compile(
     r"|cross|compare|compareat|barre|barred|antes|anterior"
     r"|ancien|statt|alter|stary|stara|puvodni|tachado|scratch|priceold|oldprice|wasprice|listprice"
     r"|lineprice)(?:-|$)|old-?price|price-?old|(?:price|preis)-?was"
-    r"|line-?through|compare-?at|list-?price|price-?list(?:-|$)|market-?price|crossed|recommended-retail"
+    r"|line-?through|compare-?at|list-?price|market-?price|crossed|recommended-retail"
     r"|price-?before|regular-?price-?old"
     r"|original-?price|price-?original|price-?original|precio-?(?:antes|anterior|tachado)"
 )
@@ -80,14 +80,17 @@ def roles(name: str) -> frozenset[Role]:
         tokens = _SPLIT.sub("-", _CAMEL.sub("-", token).lower()).strip("-")
         if tokens.startswith(_OF_A_NEIGHBOUR):
             continue
-        for role, pattern in _ROLES:
-            if pattern.search(tokens):
-                found.add(role)
+        of_token = {role for role, pattern in _ROLES if pattern.search(tokens)}
+        # The block before "__" names what this is a part of, which the block's own element says for itself.
+        element = _SPLIT.sub("-", token.rsplit("__", 1)[-1].lower()).strip("-") if "__" in token else tokens
+        if "price" not in of_token and _ELSEWHERE.search(element):
+            of_token.add("elsewhere")
+        found |= of_token
     return frozenset(found)
 
 
 _ROLES: tuple[tuple[Role, re.Pattern[str]], ...] = (
-    ("elsewhere", _ELSEWHERE), ("old", _OLD), ("weak old", _WEAK_OLD), ("strong", _STRONG), ("net", _NET),
+    ("old", _OLD), ("weak old", _WEAK_OLD), ("strong", _STRONG), ("net", _NET),
     ("other", _OTHER), ("price", _PRICE),
 )  # fmt: skip
 
