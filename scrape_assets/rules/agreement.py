@@ -31,11 +31,15 @@ _GROUPS = (
     "'",
     "\N{RIGHT SINGLE QUOTATION MARK}",
 )
+_MARKS = (
+    "<del", "<s>", "<s ", "<strike", "line-through", "old", "was", "regular", "list", "rrp", "uvp", "compare", "strike",
+    "cross", "original", "before",
+)  # fmt: skip
 _STRUCK = re.compile(
-    r"<(?:del|s|strike)[\s>]|line-through|(?:old|was|regular|list|rrp|uvp|compare|strike|cross|original|before)[\w-]{0,20}[\"'\s]",
-    re.IGNORECASE,
+    r"<(?:del|s|strike)[\s>]|line-through|(?:old|was|regular|list|rrp|uvp|compare|strike|cross|original|before)"
+    r"[\w-]{0,20}[\"'\s]"
 )
-_UNSTRUCK = re.compile(r"</(?:del|s|strike)>", re.IGNORECASE)
+_UNSTRUCK = re.compile(r"</(?:del|s|strike)>")
 
 
 def agreed(row: Row, document: Document, visible: Visible) -> Row | Refusal:
@@ -107,6 +111,8 @@ def _is_read(text: str, at: int) -> bool:
         return True
     if text.rfind(">", opened, at) < 0 or text[opened : opened + 7].lower() in ("<script", "<style>", "<title>"):
         return False
-    around = text[max(at - STRUCK_WITHIN, 0) : at]
+    around = text[max(at - STRUCK_WITHIN, 0) : at].lower()
+    if not any(mark in around for mark in _MARKS):
+        return True
     struck = [hit.start() for hit in _STRUCK.finditer(around)]
     return not struck or _UNSTRUCK.search(around, struck[-1]) is not None

@@ -1,12 +1,10 @@
-"""HTML microdata and RDFa as schema.org nodes, read off the tree that selectors see.
+"""HTML microdata as schema.org nodes, read off the tree that selectors see (https://html.spec.whatwg.org, 5).
 
-Sources: https://html.spec.whatwg.org, 5; https://www.w3.org/TR/rdfa-lite/, of which GoodRelations is the older use.
 Own code, because the library for it loads an RDF stack for seconds and builds a second, different tree.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from selectolax.lexbor import LexborNode
@@ -18,14 +16,6 @@ MAX_PROPERTIES = 10_000
 """A page with more items or properties is a catalogue or an attack, not a product."""
 
 MAX_ANCESTORS = 500
-_RDFA_NAMES = {
-    "hasPriceSpecification": "priceSpecification", "hasCurrencyValue": "price", "hasCurrency": "priceCurrency",
-    "hasMaxCurrencyValue": "highPrice", "hasMinCurrencyValue": "lowPrice", "Offering": "Offer",
-    "hasStockKeepingUnit": "sku", "hasEAN_UCC-13": "gtin13", "hasMPN": "mpn", "hasManufacturer": "brand",
-}  # fmt: skip
-"""GoodRelations' words for what schema.org calls otherwise."""
-_RDFA_SHOP = re.compile(r"""typeof\s{0,9}=\s{0,9}["'][^"'>]{0,99}(?:Product|Offer)""", re.IGNORECASE)
-_FOREIGN = re.compile(r"^(?:og|fb|twitter|article|product|dc|dcterms|foaf|al|business|place):", re.IGNORECASE)
 _SOURCE_TAGS = frozenset("audio embed iframe img source track video".split())
 
 
@@ -49,63 +39,25 @@ def microdata(document: Document) -> list[Any]:
             tops.append(scope.mem_id)
     for element in properties:
         attributes = element.attributes
-        owners = _owners(element, items, referring)
-        if not owners:
-            if element.mem_id in items:
-                # A part whose whole was not marked, as an offer without its product.
-                tops.append(element.mem_id)
-            continue
-        value: Any = items[element.mem_id] if "itemscope" in attributes else _value(element, attributes, document)
-        for name in (attributes.get("itemprop") or "").split():
-            for owner in owners:
-                items[owner].setdefault(name, []).append(value)
+        is_item = "itemscope" in attributes
+        owners = owners_of(element, items, referring)
+        if is_item and not owners:
+            # A part whose whole was not marked, as an offer without its product.
+            tops.append(element.mem_id)
+        if owners:
+            value: Any = items[element.mem_id] if is_item else value_of(element, document, "itemprop")
+            put(items, owners, (attributes.get("itemprop") or "").split(), value)
     return [items[top] for top in tops]
 
 
-def rdfa(document: Document) -> list[Any]:
-    """The page's RDFa items that are no property of another, GoodRelations' names turned into schema.org's."""
-    if _RDFA_SHOP.search(document.text) is None:
-        return []
-    scopes = document.css("[typeof]")
-    properties = document.css("[property], [rel][typeof]")
-    if len(scopes) + len(properties) > MAX_PROPERTIES:
-        return []
-    items: dict[int, dict[str, Any]] = {}
-    tops: list[int] = []
-    for scope in scopes:
-        attributes = scope.attributes
-        items[scope.mem_id] = {"@type": [_bare(name) for name in (attributes.get("typeof") or "").split()]}
-        if address := attributes.get("about") or attributes.get("resource"):
-            items[scope.mem_id]["@id"] = address
-        if "property" not in attributes and not _names(attributes, "rel"):
-            tops.append(scope.mem_id)
-    for element in properties:
-        attributes = element.attributes
-        owners = _owners(element, items, {})
-        if not owners:
-            if element.mem_id in items:
-                tops.append(element.mem_id)
-            continue
-        value: Any = (
-            items[element.mem_id] if element.mem_id in items else _value(element, attributes, document, "property")
-        )
-        for name in _names(attributes, "property") or _names(attributes, "rel"):
-            for owner in owners:
-                items[owner].setdefault(name, []).append(value)
-    return [items[top] for top in tops]
+def put(items: dict[int, dict[str, Any]], owners: list[int], names: list[str], value: Any) -> None:
+    """Adds the value to each of the owners' properties of these names."""
+    for owner in owners:
+        for name in names:
+            items[owner].setdefault(name, []).append(value)
 
 
-def _names(attributes: dict[str, str | None], attribute: str) -> list[str]:
-    """The schema.org names in the attribute; tags of other vocabularies, OpenGraph above all, are none."""
-    return [_bare(name) for name in (attributes.get(attribute) or "").split() if not _FOREIGN.match(name)]
-
-
-def _bare(name: str) -> str:
-    bare = re.split(r"[:/#]", name)[-1]
-    return _RDFA_NAMES.get(bare, bare)
-
-
-def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, list[int]]) -> list[int]:
+def owners_of(element: LexborNode, items: dict[int, Any], referring: dict[str, list[int]]) -> list[int]:
     """The items that the property belongs to: the nearest around it, and those that refer to a part it stands in."""
     owners: list[int] = []
     node: LexborNode | None = element
@@ -120,9 +72,9 @@ def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, lis
     return owners
 
 
-def _value(
-    element: LexborNode, attributes: dict[str, str | None], document: Document, attribute: str = "itemprop"
-) -> str:
+def value_of(element: LexborNode, document: Document, attribute: str) -> str:
+    """The value for machines that the element carries, else the address it links to, else its text."""
+    attributes = element.attributes
     tag = element.tag
     name = (attributes.get(attribute) or "").lower()
     if attributes.get("content") and "price" in name:

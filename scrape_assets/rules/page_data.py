@@ -17,8 +17,8 @@ WINDOW = 1_500
 """Characters behind the name of an event in which its values stand."""
 
 _EVENT = re.compile(
-    r"view_?item\b|ViewContent|productdetail|\"detail\"|'detail'|\bdetail\s{0,3}:|product_?view|viewProduct|var meta =|ec:addProduct"
-    r"|current_?product|product_?page|view_product",
+    r"view_?item\b|ViewContent|productdetail|\"detail\"|'detail'|\bdetail\s{0,3}:|product_?view|viewProduct|var meta ="
+    r"|ec:addProduct|current_?product|product_?page|view_product",
     re.IGNORECASE,
 )
 _VALUE = re.compile(

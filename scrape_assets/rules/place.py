@@ -2,7 +2,7 @@
 
 Evidence in this order, the first that there is: the currency code that the page's own scripts and tags name, when they
 name one only; the country of the host (`.se`, `.co.uk`); the country in the address (`/en-ca/`); the country in the
-language tag (`en-CA`). A language alone settles only what a single country of that language can mean: `kr` on a Danish page.
+language tag (`en-CA`). A language alone settles only what one country of that language can mean: `kr` on a Danish page.
 A contradiction is no evidence. Country codes that are sold as names of something else (`.io`, `.co`) say nothing.
 """
 
@@ -37,14 +37,14 @@ _ACTIVE = re.compile(r"Shopify\.currency\s{0,3}=\s{0,3}\{\s{0,3}\"active\"\s{0,3
 _PATH = re.compile(r"^/(?:([a-z]{2})[-_]([a-z]{2}))(?:/|$)", re.IGNORECASE)
 _TAG = re.compile(r"^\s{0,9}([a-z]{2,3})(?:[-_][A-Za-z]{4})?(?:[-_]([A-Za-z]{2}))?\s{0,9}$", re.IGNORECASE)
 _LOCAL_SIGNS = {
-    "ZA": {"R": "ZAR"}, "RU": {"р": "RUB", "Р": "RUB"}, "BY": {"р": "BYN", "руб": "BYN", "б.р": "BYN"}, "RS": {"din": "RSD", "дин": "RSD"},
-    "BA": {"KM": "BAM"}, "MK": {"ден": "MKD", "den": "MKD"}, "TR": {"TL": "TRY"}, "PE": {"S/": "PEN", "S/.": "PEN"},
-    "BO": {"Bs": "BOB", "Bs.": "BOB"}, "GT": {"Q": "GTQ"}, "KE": {"KSh": "KES", "Ksh": "KES", "KES": "KES"},
-    "AE": {"Dhs": "AED", "AED": "AED", "د.إ": "AED"}, "SA": {"SR": "SAR", "ر.س": "SAR", "ريال": "SAR"},
-    "MA": {"DH": "MAD", "Dh": "MAD", "dh": "MAD", "DHS": "MAD"}, "TN": {"DT": "TND"}, "VN": {"đ": "VND", "VNĐ": "VND"},
-    "TH": {"บาท": "THB"}, "KR": {"원": "KRW"}, "KZ": {"тг": "KZT", "тнг": "KZT"}, "RO": {"RON": "RON", "LEI": "RON"},
-    "DK": {",-": "DKK"}, "NO": {",-": "NOK"}, "EG": {"LE": "EGP", "ج.م": "EGP"}, "QA": {"QR": "QAR"}, "IR": {"تومان": ""},
-    "CZ": {",-": "CZK"}, "SE": {":-": "SEK"},
+    "ZA": {"R": "ZAR"}, "RU": {"р": "RUB", "Р": "RUB"}, "BY": {"р": "BYN", "руб": "BYN", "б.р": "BYN"},
+    "RS": {"din": "RSD", "дин": "RSD"}, "BA": {"KM": "BAM"}, "MK": {"ден": "MKD", "den": "MKD"},
+    "PE": {"S/": "PEN", "S/.": "PEN"}, "BO": {"Bs": "BOB", "Bs.": "BOB"}, "GT": {"Q": "GTQ"},
+    "KE": {"KSh": "KES", "Ksh": "KES"}, "AE": {"Dhs": "AED", "د.إ": "AED"},
+    "SA": {"SR": "SAR", "ر.س": "SAR", "ريال": "SAR"},
+    "MA": {"DH": "MAD", "Dh": "MAD", "dh": "MAD", "DHS": "MAD"}, "TN": {"DT": "TND"}, "VN": {"đ": "VND"},
+    "TH": {"บาท": "THB"}, "KZ": {"тг": "KZT", "тнг": "KZT"}, "RO": {"LEI": "RON"}, "EG": {"LE": "EGP", "ج.م": "EGP"},
+    "QA": {"QR": "QAR"}, "DK": {",-": "DKK"}, "NO": {",-": "NOK"}, "CZ": {",-": "CZK"}, "SE": {":-": "SEK"},
 }  # fmt: skip
 """What shops of one country write beside a price, and what no reader of another country would know."""
 

@@ -84,8 +84,9 @@ def _load(text: str) -> Any:
     except ValueError:
         pass
     bare = _unwrap(text)
-    if _ESCAPED.match(bare):
-        bare = _unwrap(html.unescape(bare))
+    for _ in range(2):
+        if _ESCAPED.match(bare):
+            bare = _unwrap(html.unescape(bare))
     try:
         # Line breaks inside strings and half character pairs are let through here; `row.checked` sees the latter.
         return json.loads(bare, strict=False)
@@ -146,7 +147,7 @@ def candidates(blocks: list[Any], source: str) -> list[Candidate]:
 
 
 def _offered(products: list[Node], nodes: list[Node]) -> list[Node]:
-    """Products with the offers that were not put inside them: the price beside the name, or one offer beside one product."""
+    """Products with the offers that were not put inside them: the price beside the name, or a lone offer."""
     offers = [node for node in nodes if {"Offer", "AggregateOffer"} & types(node) and not node.get("itemOffered")]
     if len(products) == 1 and len(offers) == 1:
         return [{**products[0], "offers": offers[0]}]

@@ -54,6 +54,7 @@ def _has_code_in(one: Candidate, document: Document, requested_url: str) -> bool
 
 
 def own_addresses(document: Document, requested_url: str) -> set[str]:
+    """The page's addresses: the one asked for, the one that answered, its canonical one."""
     addresses = {document.url, requested_url}
     for node in document.css('link[rel="canonical"][href]'):
         if address := document.absolute(node.attributes.get("href") or ""):

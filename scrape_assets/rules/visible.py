@@ -1,4 +1,4 @@
-"""The visible page of a product, read as a reader would: title, price, stock, article number. Read when first asked for."""
+"""The visible page of a product, read as a reader would: title, price, stock, number. Read when first asked for."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Seen:
 
 
 def seen(text: Text, main: Main, place: Place, page: PageRule) -> Seen | None:
-    """The text as a price of the page's product; None when it is no price, another product's, or an amount beside it."""
+    """The text as a price of the page's product; None for what is none, and for another's."""
     own = text.text
     if len(own) > MAX_PRICE_TEXT or ("%" in own and len(_DIGIT.findall(own)) <= 3):
         return None
@@ -148,7 +148,7 @@ def _around(text: Text) -> tuple[str, LexborNode]:
 
 
 def _is_split(first: str, second: str) -> bool:
-    """Whether two neighbouring texts may be one number: the first without cents, the second digits and a sign at most."""
+    """Whether two neighbouring texts may be one number: a whole one, then digits and a sign."""
     if not _WHOLE.match(first) or _DECIMALS.search(first):
         return False
     piece = _PIECE.match(second)
@@ -174,6 +174,15 @@ def _until_a_digit(parts: Iterable[str]) -> list[str]:
 
 def _kinds(text: Text, written: str, passed: list[LexborNode]) -> frozenset[str]:
     """What markup and words around the price say it is."""
+    kinds = _by_markup(passed) | _by_words(text, written)
+    if "old" in kinds:
+        kinds.discard("other")
+    if "strong" in kinds:
+        kinds.discard("weak old")
+    return frozenset(kinds)
+
+
+def _by_markup(passed: list[LexborNode]) -> set[str]:
     kinds: set[str] = set()
     for level, node in enumerate(passed):
         if node.tag in _STRUCK:
@@ -184,9 +193,13 @@ def _kinds(text: Text, written: str, passed: list[LexborNode]) -> frozenset[str]
             kinds |= roles_of(node) - {"elsewhere"}
             if node.tag == "ins":
                 kinds.add("strong")
+    return kinds
+
+
+def _by_words(text: Text, written: str) -> set[str]:
     label = re.split(r"\d", f"{text.before} ")[-1].strip()
-    for said in {label, re.split(r"\d", written, maxsplit=1)[0].strip(" €$£¥|")}:
-        kinds |= {kind for kind, pattern in words.LABEL_KINDS if pattern.search(said)}
+    inside = re.split(r"\d", written, maxsplit=1)[0].strip(" €$£¥|")
+    kinds: set[str] = {kind for kind, pattern in words.LABEL_KINDS if pattern.search(label) or pattern.search(inside)}
     # A times sign or a quantity stands before the words that the last digit ends.
     if words.TIMES.search(text.before) or words.UNIT_LABEL.search(text.before):
         kinds.add("other")
@@ -197,11 +210,7 @@ def _kinds(text: Text, written: str, passed: list[LexborNode]) -> frozenset[str]
         kinds.add("net")
     if beside := price_words.not_asked(fold(written)):
         kinds.add("old" if beside == price_words.OLDER else "other")
-    if "old" in kinds:
-        kinds.discard("other")
-    if "strong" in kinds:
-        kinds.discard("weak old")
-    return frozenset(kinds)
+    return kinds
 
 
 def _has(folded: str, sign: str) -> bool:

@@ -1,4 +1,4 @@
-"""One walk over the visible page: its texts with numbers, its buttons, its words of stock and its labelled codes, in order.
+"""One walk over the visible page: its texts with numbers, its buttons, words of stock and labelled codes, in order.
 
 What is hidden is not read, nor are scripts, drop-downs and text fields. The walk ends after a bounded number of nodes:
 a page that is larger than that is no product page that a reader could use.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules import visible_words as words
-from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.document import Document
 
 MAX_NODES = 60_000
 MAX_NUMBERS = 2_000
@@ -34,7 +34,7 @@ MAX_PARTS = 200
 
 @dataclass(slots=True)
 class Text:
-    """A text with a number, the element it stands in, and the words before and after it in the same part of the page."""
+    """A text with a number, its element, and the words before and after it in the same part of the page."""
 
     node: LexborNode
     text: str
@@ -79,23 +79,15 @@ def scan(document: Document) -> Scan:
     recent, label = "", ""
     for node in _visible(body, found):
         if not node.is_text_node:
-            if node.tag in _STARTS_ANEW:
-                recent = ""
-            if button := _button(node):
-                found.buttons.append(button)
-            if node.tag == "input":
-                continue
-            if (named := node.attributes.get("itemprop")) in ("sku", "productID") and (
-                code := node.attributes.get("content") or text_of(node)
-            ):
-                found.signs.append(Sign(node, "itemprop sku", code.strip()))
+            recent = "" if node.tag in _STARTS_ANEW else recent
+            _element(found, node)
             continue
         text = " ".join((node.text_content or "").split())
         parent = node.parent
         if not text or parent is None:
             continue
         label = _signs(found, parent, text, label)
-        if found.numbers and len(found.numbers[-1].after) < LABEL and recent:
+        if found.numbers and recent and len(found.numbers[-1].after) < LABEL:
             found.numbers[-1].after += " " + text[:LABEL]
         if _DIGIT.search(text):
             if len(found.numbers) >= MAX_NUMBERS:
@@ -104,6 +96,16 @@ def scan(document: Document) -> Scan:
             found.numbers.append(Text(parent, text, recent))
         recent = (recent + " " + text)[-LABEL:]
     return found
+
+
+def _element(found: Scan, node: LexborNode) -> None:
+    """Notes what the element itself says: that it buys, or a number in microdata that belongs to no item."""
+    if button := _button(node):
+        found.buttons.append(button)
+    if node.tag == "input" or node.attributes.get("itemprop") not in ("sku", "productID"):
+        return
+    if code := node.attributes.get("content") or short_text(node, LABEL):
+        found.signs.append(Sign(node, "itemprop sku", code.strip()))
 
 
 def _visible(body: LexborNode, found: Scan) -> Iterator[LexborNode]:
@@ -162,7 +164,7 @@ def _button(node: LexborNode) -> Button | None:
     named = words.BUY_NAME.search(name) is not None
     if tag == "a" and named and not buys and not said:
         return None
-    if not buys and not (named and tag != "div" and tag != "span"):
+    if not buys and (not named or tag in ("div", "span")):
         return None
     disabled = (
         "disabled" in attributes

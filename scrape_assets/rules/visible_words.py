@@ -1,4 +1,4 @@
-"""What shops of many countries write beside a price: names of classes, words on buttons, words of stock, labels of codes.
+"""What shops of many countries write beside a price: names of classes, buttons, words of stock, labels of codes.
 
 A list of words has holes. What it misses costs a value; no value is ever made from a word alone.
 """
@@ -95,7 +95,8 @@ _ROLES: tuple[tuple[Role, re.Pattern[str]], ...] = (
 )  # fmt: skip
 
 BUY_NAME = re.compile(
-    r"add-?_?to-?_?(?:cart|basket|bag|trolley)|addtocart|addtobasket|btn-?_?(?:cart|buy)|buy-?_?(?:now|btn|button|it)"
+    r"add-?_?to-?_?(?:cart|basket|bag|trolley)|addtocart|addtobasket|btn-?_?(?:cart|buy)|buy-?_?(?:now|btn"
+    r"|button|it)"
     r"|product-form__(?:submit|cart)|tocart|to-?_?basket|in-den-warenkorb|add_cart|addcart|cart-add|js-buy"
     r"|button-cart",
     re.IGNORECASE,
@@ -123,8 +124,10 @@ BUY_WORDS = re.compile(
     r"|vogn)(?:en)?|læg i (?:kurv(?:en)?|indkøbskurv(?:en)?)|køb(?: nu)?"
     r"|lisää (?:ostos)?koriin|osta(?: nüüd| heti)?|ostoskoriin|lisa (?:ostu)?korvi|(?:ielikt|pievienot"
     r"|likt) groz(?:ā|am)|pirkt|(?:į|dėti į) krepšelį|pirkti"
-    r"|カートに(?:入れる|追加)(?:する)?|(?:買い物)?かごに(?:入れる|追加)|今すぐ(?:購入|買う)|購入(?:する|手続きへ)?|注文する"
-    r"|加入?(?:购物车|購物車|購物袋|购物袋)|放入購物車|(?:立即|马上|馬上|直接)(?:购买|購買|結帳)|장바구니(?: ?담기)?|(?:바로 ?)?구매(?:하기)?"
+    r"|カートに(?:入れる|追加)(?:する)?|(?:買い物)?かごに(?:入れる|追加)|今すぐ(?:購入|買う)|購入(?:する"
+    r"|手続きへ)?|注文する"
+    r"|加入?(?:购物车|購物車|購物袋|购物袋)|放入購物車|(?:立即|马上|馬上|直接)(?:购买|購買|結帳)"
+    r"|장바구니(?: ?담기)?|(?:바로 ?)?구매(?:하기)?"
     r"|หยิบใส่(?:ตะกร้า|รถเข็น)|เพิ่มลงตะกร้า|ซื้อ(?:เลย|ทันที|สินค้า)?|thêm vào giỏ(?: hàng)?|mua(?: ngay"
     r"| hàng)?|(?:tambah(?:kan)? ke|masukkan) keranjang|beli(?: sekarang)?"
     r"|أضف (?:إلى|الى) (?:السلة|عربة التسوق)|إضافة (?:إلى|الى) (?:السلة|عربة التسوق)|اشتر[يِ]? الآن|הוס(?:ף"
@@ -156,7 +159,8 @@ SOLD_OUT = re.compile(
     r"|tillfälligt slut|utsolgt|udsolgt|ikke på lager"
     r"|loppuunmyyty|ei varastossa|loppu varastosta|läbi müüdud|laost otsas|išparduot|nėra (?:sandėlyje|prekės)"
     r"|izpārdots|nav (?:pieejams|noliktavā)"
-    r"|在庫切れ|売り切れ|品切れ|完売|在庫なし|入荷待ち|販売終了|缺货|售罄|已售完|无货|補貨中|售完|缺貨|完售|품절|สินค้าหมด|hết hàng|stok (?:habis|kosong)"
+    r"|在庫切れ|売り切れ|品切れ|完売|在庫なし|入荷待ち|販売終了|缺货|售罄|已售完|无货|補貨中|售完|缺貨|完售"
+    r"|품절|สินค้าหมด|hết hàng|stok (?:habis|kosong)"
     r"|غير متوفر|نفذت? (?:الكمية|من المخزون)|אזל|לא במלאי|ناموجود",
     re.IGNORECASE,
 )
@@ -171,7 +175,8 @@ IN_STOCK = re.compile(
     r"|налич[ен]{1,3}о?|(?:есть |товар )?в наличии.{0,30}|на складе.{0,20}|(?:є )?в наявності.{0,20}"
     r"|διαθέσιμο.{0,20}|άμεσα διαθέσιμο|σε απόθεμα|stokta(?: var)?|(?:finns )?i lager.{0,20}|på lager.{0,30}"
     r"|varastossa.{0,20}|laos(?: olemas)?|(?:yra )?sandėlyje|ir (?:noliktavā|pieejams)"
-    r"|在庫(?:あり|有り|有|○|◯)|有货|现货|有貨|現貨|재고 ?있음|متوفر(?: في المخزون)?|במלאי|còn hàng|tersedia|มีสินค้า|موجود)\W*$",
+    r"|在庫(?:あり|有り|有|○|◯)|有货|现货|有貨|現貨|재고 ?있음|متوفر(?: في المخزون)?|במלאי|còn hàng|tersedia"
+    r"|มีสินค้า|موجود)\W*$",
     re.IGNORECASE,
 )
 
@@ -186,7 +191,8 @@ _SKU = (
     r"|\.) č(?:íslo|\.)"
     r"|cikkszám|termékkód|cod produs|šifra(?: (?:artikla|proizvoda|izdelka))?|код(?: (?:товара|товару"
     r"|на продукта?|продукта))?|артикул|арт|κωδικός(?: προϊόντος)?|ürün kodu|stok kodu"
-    r"|varen(?:r|ummer)|tuote(?:numero|koodi)|tootekood|prekės kodas|preces kods|商品(?:番号|コード)|品番|货号|商品编号|貨號"
+    r"|varen(?:r|ummer)|tuote(?:numero|koodi)|tootekood|prekės kodas|preces kods|商品(?:番号|コード)|品番"
+    r"|货号|商品编号|貨號"
     r"|商品(?:編號|貨號)|상품(?:코드|번호)|post id|listing id|ad id|รหัสสินค้า|mã sản phẩm|mã sp|מק\"?ט"
 )
 _GTIN = (
@@ -240,14 +246,16 @@ BESIDE_LABEL = re.compile(
     r"(?<!\w)(?:free (?:shipping|delivery)|shipping|delivery|versand(?:kosten)?|livraison|envío|env[ií]o gratis"
     r"|frete|spedizione|verzend(?:kosten|ing)|frakt|dostawa|doprava|доставка|save|you save|saving|sparen"
     r"|ersparnis|économi\w*|ahorr\w*|risparmi\w*"
-    r"|besparing|oszczęd\w*|ušetř\w*|rabat|sconto|descuento|desconto|deposit|pfand|lowest price|niedrigster|najniższa cena.{0,30}"
+    r"|besparing|oszczęd\w*|ušetř\w*|rabat|sconto|descuento|desconto|deposit|pfand|lowest price|niedrigster"
+    r"|najniższa cena.{0,30}"
     r"|prix le plus bas|monthly|monthly payment|rata|per month|installments?"
     r"|points?|cashback|bonus|gift card|trade-?in|over|orders over|ab einem|minimum|mind\.?|economiz\w*"
     r"|ekonomi\w*|скидка|экономия|выгода)\W{0,6}$|^\W*(?:kdv|vat|mwst|tax|iva|dph|moms|btw|tva)\W{0,6}$",
     re.IGNORECASE,
 )
 BOUND_LABEL = re.compile(
-    r"(?<!\w)(?:from|ab|starting at|as low as|desde|a partir de|à partir de|dès|od|vanaf|från|fra|от|up to|bis zu)\W{0,6}$",
+    r"(?<!\w)(?:from|ab|starting at|as low as|desde|a partir de|à partir de|dès|od|vanaf|från|fra|от|up to"
+    r"|bis zu)\W{0,6}$",
     re.IGNORECASE,
 )
 OLD_LABEL = re.compile(
@@ -260,7 +268,8 @@ OLD_LABEL = re.compile(
     r"|veil\.?|ennen|ovh|norm\.?|cena (?:katalogowa|regularna|poprzednia|sugerowana)|zamiast|namísto"
     r"|původní cena|běžná cena|doporučená cena|dmoc|moc|pôvodná cena|bežná cena|zamiesto"
     r"|eredeti ár|régi ár|prp|preț (?:vechi|recomandat)|stara cijena|stara cena|redovna cijena|mpc|редовна цена"
-    r"|стара цена|старая цена|розничная цена|αρχική τιμή|από|eski fiyat|liste fiyatı|定価|通常価格|メーカー希望小売価格|原價|原价"
+    r"|стара цена|старая цена|розничная цена|αρχική τιμή|από|eski fiyat|liste fiyatı|定価|通常価格"
+    r"|メーカー希望小売価格|原價|原价"
     r"|建議售價|市場價|정가|ราคาปกติ|giá gốc|giá niêm yết)\W{0,6}$",
     re.IGNORECASE,
 )

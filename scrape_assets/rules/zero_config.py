@@ -15,10 +15,11 @@ from scrape_assets.rules.agreement import agreed
 from scrape_assets.rules.described import described
 from scrape_assets.rules.document import Document
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.microdata import microdata, rdfa
+from scrape_assets.rules.microdata import microdata
 from scrape_assets.rules.money import Refusal
 from scrape_assets.rules.offers import identity
 from scrape_assets.rules.open_graph import from_open_graph
+from scrape_assets.rules.rdfa import rdfa
 from scrape_assets.rules.row import Failed, Row, checked
 from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass
@@ -31,6 +32,10 @@ _OTHER_PAGES = frozenset(
     " OfferCatalog JobPosting VideoObject".split()
 )
 """What a page says that it is instead of a product's."""
+
+
+MAX_NAME = 500
+"""Characters of a title heading that are a name; more is a text."""
 
 
 @dataclass(slots=True)
@@ -169,38 +174,52 @@ def _from_page(reading: _Reading, refused: Refusal | None) -> Row | None:
     """A row by what the page shows, where that settles what the data left open, or where there are no data."""
     visible, document = reading.visible, reading.document
     known = [identity(one, document) for one in reading.unpriced]
-    if refused is None or not refused.ambiguous:
-        if not known and (reading.kinds & _OTHER_PAGES or urlsplit(document.url).path in ("", "/")):
-            return None
-    elif not refused.among:
+    if not _may_be_settled(reading, refused):
         return None
     visible.known_name = next((str(row.values["name"]) for row in known if row.values.get("name")), None)
-    main, seen = visible.main, visible.price
-    if main is None or not main.name:
+    if visible.main is None or not visible.main.name:
         return None
-    own = [row for row in known if _names_the_same(str(row.values.get("name") or ""), main.name)]
-    if known and not own:
+    name = visible.main.name
+    own = [row for row in known if _names_the_same(str(row.values.get("name") or ""), name)]
+    priced = _shown_price(reading, refused, bool(own))
+    if (known and not own) or priced is None:
         return None
-    if (
-        refused is not None
-        and refused.ambiguous
-        and not (isinstance(seen, VisiblePrice) and refused.allows(seen.money.amount))
-    ):
-        return None
-    values: dict[str, Any] = {"name": main.name[:500], "url": document.url}
-    sources = {"name": "page: title heading", "url": "page address"}
-    if isinstance(seen, VisiblePrice) and (visible.is_product or own):
-        values |= {"price": plain(seen.money.amount), "currency": seen.money.currency}
-        sources |= {"price": seen.source, "currency": visible.place.source if seen.from_place else seen.source}
-        if seen.list_price is not None:
-            values["list_price"], sources["list_price"] = plain(seen.list_price), "page: struck beside the price"
-    elif seen is not None or not own or visible.availability is None or visible.availability[0] != "out_of_stock":
-        return None
-    if len({row.values.get("sku") for row in own}) == 1:
-        values |= own[0].values
-        sources |= own[0].sources
-    row = _completed(Row(values, sources), reading)
+    row = Row({"name": name[:MAX_NAME], "url": document.url}, {"name": "page: title heading", "url": "page address"})
+    for part in (priced, *own[: len({str(one.values.get("sku")) for one in own}) == 1]):
+        row.values.update(part.values)
+        row.sources.update(part.sources)
+    row = _completed(row, reading)
     _put_tags(document, row.values, row.sources)
+    return row
+
+
+def _may_be_settled(reading: _Reading, refused: Refusal | None) -> bool:
+    """Whether the visible page may be asked: the data leave a choice, or name a product without a price, or nothing."""
+    if refused is not None and refused.ambiguous:
+        return bool(refused.among)
+    is_other = reading.kinds & _OTHER_PAGES or urlsplit(reading.document.url).path in ("", "/")
+    return bool(reading.unpriced) or not is_other
+
+
+def _shown_price(reading: _Reading, refused: Refusal | None, is_product: bool) -> Row | None:
+    """The price that the page shows, or that it needs none; None when it may be of anything, or against the data."""
+    visible = reading.visible
+    seen = visible.price
+    if not isinstance(seen, VisiblePrice):
+        sold_out = visible.availability is not None and visible.availability[0] == "out_of_stock"
+        unclear = seen is not None or (refused is not None and refused.ambiguous)
+        return Row({}, {}) if is_product and sold_out and not unclear else None
+    if not (is_product or visible.is_product):
+        return None
+    if refused is not None and refused.ambiguous and not refused.allows(seen.money.amount):
+        return None
+    currency = visible.place.source if seen.from_place else seen.source
+    row = Row(
+        {"price": plain(seen.money.amount), "currency": seen.money.currency},
+        {"price": seen.source, "currency": currency},
+    )
+    if seen.list_price is not None:
+        row.values["list_price"], row.sources["list_price"] = plain(seen.list_price), "page: struck beside the price"
     return row
 
 
