@@ -1,4 +1,4 @@
-"""RDFa as schema.org nodes (https://www.w3.org/TR/rdfa-lite/), and the older GoodRelations with its names for the same."""
+"""RDFa as schema.org nodes (https://www.w3.org/TR/rdfa-lite/), and the older GoodRelations."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from scrape_assets.rules.page_data import stated_amounts
 from scrape_assets.rules.place import Place, place_of
 from scrape_assets.rules.spec import PageRule
 from scrape_assets.rules.visible_main import Main, is_another, shown_path, title_of
-from scrape_assets.rules.visible_price import VisiblePrice, visible_price
+from scrape_assets.rules.visible_price import VisiblePrice, is_beside_a_button, visible_price
 from scrape_assets.rules.visible_scan import Scan, Sign, scan
 
 MAX_SKU = 40
@@ -65,9 +65,14 @@ class Visible:
         price = self.price
         if not isinstance(price, VisiblePrice):
             return False
-        if self.can_be_bought or self._is_product_by_tag() or price.money.amount in self._stated:
+        if price.money.amount in self._stated:
             return True
-        return price.is_marked and bool(self.sku or self.gtin or self._stock("in stock") or self._stock("sold out"))
+        if not price.is_marked:
+            # Nothing but a button next to it says that the amount is the product's, and not of shipping.
+            return self.main is not None and is_beside_a_button(price, self.scan, self.main)
+        if self.can_be_bought or self._is_product_by_tag():
+            return True
+        return bool(self.sku or self.gtin or self._stock("in stock") or self._stock("sold out"))
 
     def _is_product_by_tag(self) -> bool:
         document = self._document

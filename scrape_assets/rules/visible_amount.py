@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules import price_words
 from scrape_assets.rules import visible_words as words
-from scrape_assets.rules.currency import WITHOUT_DECIMALS, live_codes, signs_in
+from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, live_codes, signs_in
 from scrape_assets.rules.document import text_of
 from scrape_assets.rules.money import APART, Money, Refusal, fold, parse_money
 from scrape_assets.rules.place import Place
@@ -25,13 +25,16 @@ from scrape_assets.rules.visible_main import NEAR, Main, is_another, roles_of
 from scrape_assets.rules.visible_scan import Text, short_text
 
 MAX_PRICE_TEXT = 60
+NO_MONEY = " is no money any more"
 THREE_DECIMALS = frozenset("BHD IQD JOD KWD LYD OMR TND".split())
 """ISO 4217 currencies of a thousand parts, the only ones in which three decimals are a price."""
 
 _DIGIT = re.compile(r"\d")
 _WHOLE = re.compile(r"^\D*\d[\d.,' ]*$")
 _DECIMALS = re.compile(r"[.,]\d\d?\D*$")
-_PIECE = re.compile(r"^(\d+)\s?(\D{0,8})$")
+_PIECE = re.compile(r"^(?:€\s?)?(\d+)\s?(\D{0,8})$")
+# What is a price without a sign: cents, groups of thousands, or at least a hundred. "4" may count anything.
+_BARE = re.compile(r"\d[.,]\d\d(?!\d)|\d[., ']\d{3}|\d{3}")
 _DASH = re.compile(r"^[-–—~～]$")
 _MINUS = re.compile(r"^[\s|]*[-−–]\s?\W?\s?\d|\d\s?%")
 _IN_ELEMENTS = (
@@ -74,19 +77,31 @@ def seen(text: Text, main: Main, place: Place, page: PageRule) -> Seen | None:
     if written is None:
         return None
     folded = fold(written)
-    is_marked = any("price" in roles_of(node) for node in passed[:NEAR])
-    signs = signs_in(folded) or [frozenset((code,)) for sign, code in place.signs.items() if _has(folded, sign)]
+    signs = _signs(folded, place)
+    kinds = _kinds(text, written, passed) if signs or any("price" in roles_of(node) for node in passed[:NEAR]) else None
+    if kinds is None:
+        return None
+    is_marked = "price" in kinds
     if not is_marked and (not signs or _unknown_words(folded, place)):
         return None
-    kinds = _kinds(text, written, passed)
+    if not signs and not _BARE.search(folded):
+        return None
     if "other" in kinds or _MINUS.search(folded) or is_another(passed, main):
         return None
     money, from_place = _read(folded, signs, place, page)
+    if isinstance(money, Refusal) and money.reason.endswith(NO_MONEY):
+        kinds |= {"dead"}
     if "bound" in kinds and "old" not in kinds:
         money = Refusal(f"ambiguous price {folded!r}: a bound of a range", True)
     if isinstance(money, Money):
         return Seen(text.node, depth, kinds, money, from_place) if money.amount else None
     return Seen(text.node, depth, kinds, money, False) if money.ambiguous and is_marked and signs else None
+
+
+def _signs(folded: str, place: Place) -> list[frozenset[str]]:
+    """What each sign or code at the number may stand for, those included that are signs in this country only."""
+    local = [code for sign, code in place.signs.items() if _has(folded, sign)]
+    return signs_in(folded) or [frozenset((code,)) for code in codes_at_numbers(folded) or local]
 
 
 def _unknown_words(folded: str, place: Place) -> bool:
@@ -102,7 +117,7 @@ def _written(text: Text) -> str | None:
     None for what is the cents of another text. Two numbers that may be one stay two, and are refused by the reading.
     """
     whole, around = _around(text)
-    parts = [part for part in (part.strip() for part in whole.split(APART)) if part]
+    parts = _with_signs_between([part for part in (part.strip() for part in whole.split(APART)) if part])
     plain = text.text.strip(" |:")
     at = next((number for number, part in enumerate(parts) if part.strip(" |:") == plain), None)
     if at is None:
@@ -111,7 +126,7 @@ def _written(text: Text) -> str | None:
         if len(holding) != 1:
             return text.text
         if not holding[0].startswith(plain):
-            return None if len(plain) <= 3 else text.text
+            return None if re.search(rf"[\d.,]{re.escape(plain)}", holding[0]) else text.text
         at = parts.index(holding[0])
     own, before, after = parts[at], parts[:at], parts[at + 1 :]
     if len(before) > 1 and _DASH.match(before[-1]) and _DIGIT.search(before[-2]):
@@ -123,11 +138,29 @@ def _written(text: Text) -> str | None:
     if after and _is_split(own, after[0]):
         if not _is_cents(after[0], around):
             return f"{own} | {after[0]}"
-        own = f"{own.rstrip('.,')}.{after[0]}"
+        own = _joined(own, after[0])
         after = after[1:]
     left = _until_a_digit(reversed(before))[::-1]
     right = [] if signs_in(" ".join((*left, own))) else _until_a_digit(after)
     return " ".join((*left, own, *right))
+
+
+def _with_signs_between(parts: list[str]) -> list[str]:
+    """The parts, a euro sign between a number and two digits joined to the digits: `12<sup>€</sup><sup>50</sup>`."""
+    joined: list[str] = []
+    for part in parts:
+        if len(joined) > 1 and joined[-1] == "€" and re.fullmatch(r"\d\d", part) and _WHOLE.match(joined[-2]):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _joined(whole: str, cents: str) -> str:
+    """The number with its cents behind the separator that its thousands do not use."""
+    if cents.startswith("€"):
+        return whole + cents.replace(" ", "")
+    return f"{whole.rstrip('.,')}{',' if '.' in whole.rstrip('.') else '.'}{cents}"
 
 
 def _around(text: Text) -> tuple[str, LexborNode]:
@@ -160,7 +193,7 @@ def _is_cents(text: str, around: LexborNode) -> bool:
     piece = _PIECE.match(text)
     if piece is None or len(piece.group(1)) != 2:
         return False
-    return any(text_of(node).strip(" .,") == piece.group(1) for node in around.css(_IN_ELEMENTS)[:20])
+    return any(text_of(node).strip(" .,€") == piece.group(1) for node in around.css(_IN_ELEMENTS)[:20])
 
 
 def _until_a_digit(parts: Iterable[str]) -> list[str]:
@@ -198,10 +231,14 @@ def _by_markup(passed: list[LexborNode]) -> set[str]:
 
 def _by_words(text: Text, written: str) -> set[str]:
     label = re.split(r"\d", f"{text.before} ")[-1].strip()
+    is_of_the_number_before = re.search(r"\d", text.before) is not None and ":" not in label
     inside = re.split(r"\d", written, maxsplit=1)[0].strip(" €$£¥|")
     kinds: set[str] = {kind for kind, pattern in words.LABEL_KINDS if pattern.search(label) or pattern.search(inside)}
+    if is_of_the_number_before:
+        # "£10.00 ex VAT (£12.00": what stands between two numbers says it of the first.
+        kinds.discard("net")
     # A times sign or a quantity stands before the words that the last digit ends.
-    if words.TIMES.search(text.before) or words.UNIT_LABEL.search(text.before):
+    if words.TIMES.search(text.before) or words.UNIT_LABEL.search(text.before) or words.LOWEST.search(text.before):
         kinds.add("other")
     behind = _SIGN_BEHIND.sub("", re.split(r"\d", written)[-1] + " " + text.after)[:40]
     if words.UNIT_WORDS.search(behind) or price_words.is_instalment(re.split(r"\d", behind)[0]):
@@ -256,5 +293,5 @@ def _currency(
         return Refusal(f"ambiguous price {folded!r}: more than one currency", True), False
     code = page.money or place.settle(common)
     if code is not None and code not in live_codes():
-        return Refusal(f"ambiguous price {folded!r}: {code} is no money any more", True), False
+        return Refusal(f"ambiguous price {folded!r}: {code}{NO_MONEY}", True), False
     return code, len(common) > 1 and not page.money

@@ -19,6 +19,10 @@ NEAR = 5
 _ADDRESS = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|pdf|mp4)(?:$|\?)", re.IGNORECASE)
 
 
+_SURE = ("h1", ".product-title, .product_title, .product-name, .productname, .product-single__title, .product__title")
+"""Where a lone text is the title, whatever the page's head says."""
+
+
 class Main:
     """The page's title and how near another element stands to it: by the depth of the element that holds both."""
 
@@ -73,12 +77,7 @@ def title_of(document: Document, name: str | None) -> LexborNode | None:
         for text in (name or "", (meta.attributes.get("content") or "") if meta else "", text_of(root) if root else "")
         if text
     ]
-    for selector in (
-        "h1",
-        '[itemprop="name"]',
-        ".product-title, .product_title, .product-name, .productname, .product-single__title",
-        "h2, h3",
-    ):
+    for selector in (*_SURE, '[itemprop="name"]', "h2, h3"):
         headings = [(node, " ".join(text_of(node)[:400].casefold().split())) for node in document.css(selector)[:40]]
         headings = [
             (node, text)
@@ -93,8 +92,8 @@ def title_of(document: Document, name: str | None) -> LexborNode | None:
             ]
             if matching:
                 return max(matching, key=lambda node: len(text_of(node)))
-        if selector == "h1" and len(headings) == 1:
-            return headings[0][0]
+        if selector in _SURE and headings and len({text for _, text in headings}) == 1:
+            return headings[-1][0]
     return None
 
 
@@ -150,6 +149,13 @@ def _is_card(node: LexborNode, main: Main) -> bool:
 
 
 def _leads_elsewhere(node: LexborNode, main: Main) -> bool:
+    like = f"{node.tag} {node.attributes.get('class')}"
+    for other in (node.prev, node.next, node.prev and node.prev.prev, node.next and node.next.next):
+        if other and not other.is_text_node and f"{other.tag} {other.attributes.get('class')}" == like:
+            # One of several alike, each with a link of its own: a list.
+            both = [one.css_first("a[href]") for one in (node, other)]
+            if all(link is not None and main.is_link_elsewhere(link) for link in both):
+                return True
     for link in node.css("h2 a, h3 a, h4 a, h5 a")[:3]:
         if main.is_link_elsewhere(link):
             return True

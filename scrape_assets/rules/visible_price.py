@@ -17,8 +17,14 @@ from scrape_assets.rules.money import Money, Refusal
 from scrape_assets.rules.place import Place
 from scrape_assets.rules.spec import PageRule
 from scrape_assets.rules.visible_amount import Seen, seen
-from scrape_assets.rules.visible_main import Main, is_another, shown_path
+from scrape_assets.rules.visible_main import MAX_CLIMB, Main, is_another, shown_path
 from scrape_assets.rules.visible_scan import Scan
+
+AWAY = 1
+"""Levels by which a price may stand farther from the title than the button does; beyond, it is another thing's."""
+
+BESIDE = 6
+"""Levels of markup between a price and what holds it and the button."""
 
 MAX_PRICES = 300
 """A page that shows more of them is a price list."""
@@ -34,6 +40,7 @@ class VisiblePrice:
     from_place: bool
     depth: int
     is_marked: bool
+    node: LexborNode
 
 
 def visible_price(
@@ -50,10 +57,13 @@ def visible_price(
         return Refusal(f"ambiguous price: {len(left)} prices on the page", True)
     nearest = max(price.depth for price in left)
     group = [price for price in left if price.depth == nearest]
-    first = group[0].money
+    if nearest < _depth_of_button(found, main) - AWAY:
+        return None
+    readable = [price for price in group if isinstance(price.money, Money)]
+    # Beside live money, an amount of a currency that is gone is only its reckoning.
+    first = next((price for price in group if "dead" not in price.kinds or not readable), group[0]).money
     if isinstance(first, Refusal):
         return first
-    readable = [price for price in group if isinstance(price.money, Money)]
     chosen = _narrowed(readable, found, main, stated)
     if isinstance(chosen, Refusal):
         return chosen
@@ -74,6 +84,7 @@ def visible_price(
         chosen.from_place,
         chosen.depth,
         "price" in chosen.kinds,
+        chosen.node,
     )
 
 
@@ -115,23 +126,47 @@ def _one_of_two_currencies(prices: list[Seen]) -> bool:
     )
 
 
+def _own_buttons(found: Scan, main: Main) -> list[tuple[int, LexborNode]]:
+    """The buttons that buy the page's product, with the depth of what holds them and the title."""
+    ways = [(main.way(button.node), button.node) for button in found.buttons[:MAX_PRICES]]
+    return [(depth, node) for (depth, passed), node in ways if not is_another(passed[1:], main)]
+
+
+def _depth_of_button(found: Scan, main: Main) -> int:
+    return max((depth for depth, _ in _own_buttons(found, main)), default=0)
+
+
 def _nearest_to_button(prices: list[Seen], found: Scan, main: Main) -> list[Seen]:
     """The prices that stand closest to the button that buys the page's product."""
-    buttons = [(main.way(button.node), button) for button in found.buttons]
-    own = [(way[0], button) for way, button in buttons if not is_another(way[1][1:], main)]
+    own = _own_buttons(found, main)
     if not own:
         return []
     _, button = max(own, key=lambda pair: pair[0])
-    chain: dict[int, int] = {}
-    at: LexborNode | None = button.node
-    while at is not None and len(chain) < 200:
-        chain[at.mem_id] = len(chain)
-        at = at.parent
-    away: list[tuple[int, Seen]] = []
-    for price in prices:
-        at, steps = price.node, 0
-        while at is not None and at.mem_id not in chain and steps < 200:
-            at, steps = at.parent, steps + 1
-        away.append((chain.get(at.mem_id, 999) if at is not None else 999, price))
+    away = [(steps_between(price.node, button)[1], price) for price in prices]
     least = min(distance for distance, _ in away)
     return [price for distance, price in away if distance == least]
+
+
+def is_beside_a_button(price: VisiblePrice, found: Scan, main: Main) -> bool:
+    """Whether a button that buys the product stands next to the price, within a few levels of markup."""
+    own = _own_buttons(found, main)
+    if price.depth < max((depth for depth, _ in own), default=0):
+        return False
+    return any(steps_between(price.node, node)[0] <= BESIDE for _, node in own)
+
+
+def steps_between(one: LexborNode, other: LexborNode) -> tuple[int, int]:
+    """The levels from each of the two elements up to the first that holds both; many where none does."""
+    chain: dict[int, int] = {}
+    at: LexborNode | None = other
+    while at is not None and len(chain) < MAX_CLIMB:
+        chain[at.mem_id] = len(chain)
+        at = at.parent
+    at = one
+    for steps in range(MAX_CLIMB):
+        if at is None:
+            break
+        if at.mem_id in chain:
+            return steps, chain[at.mem_id]
+        at = at.parent
+    return MAX_CLIMB, MAX_CLIMB

@@ -273,7 +273,20 @@ OLD_LABEL = re.compile(
     r"|建議售價|市場價|정가|ราคาปกติ|giá gốc|giá niêm yết)\W{0,6}$",
     re.IGNORECASE,
 )
+PRICE_LABEL = re.compile(
+    r"(?<!\w)(?:price|preis|prix|precio|prezzo|preço|preco|prijs|cena|cenu|цена|ціна|τιμή|hinta|pris|ár|fiyat|kaina|preț|pret"
+    r"|cijena|giá|ราคา|価格|价格|價格|售价|售價|가격|السعر|מחיר)\W{0,3}$",
+    re.IGNORECASE,
+)
+LOWEST = re.compile(
+    r"niedrigste|lowest|najniższ|plus bas|laagste|lägsta|laveste|nejnižší|najnižši|più basso|más bajo|mais baixo"
+    r"|(?:30|60) (?:tage|dni|days|jours|dagen|dní|giorni|días|dias|dagar|dage|päivän|zile|nap)",
+    re.IGNORECASE,
+)
+"""The lowest price of some time, which European law wants beside a reduced one."""
+
 LABEL_KINDS = (
-    ("old", OLD_LABEL), ("other", BESIDE_LABEL), ("other", UNIT_LABEL), ("net", NET_WORDS), ("bound", BOUND_LABEL)
+    ("price", PRICE_LABEL), ("old", OLD_LABEL), ("other", BESIDE_LABEL), ("other", UNIT_LABEL), ("net", NET_WORDS),
+    ("bound", BOUND_LABEL),
 )  # fmt: skip
 """What the words right before an amount make of it."""

@@ -26,8 +26,8 @@ SIGNS = {"€": "EUR", "£": "GBP", "zł": "PLN"}
 DOLLARS = {"product_puntoticket.com_3f5c52.html": "CLP", "product_usedvictoria.com_557975.html": "CAD"}
 EXPLAINED = {"product_oos_nay.sk_ccbaa8.html": ["availability"]}
 """Where we differ from the annotator without being wrong: see docs/real_pages.md."""
-LEAST_PRICED = 9
-"""How many of the product pages name a price and currency beyond doubt in their own data."""
+LEAST_PRICED = 11
+"""How many of the product pages name a price and currency beyond doubt, in their data or to a reader."""
 
 pytestmark = pytest.mark.skipif(not INDEX.is_file(), reason=f"no real pages at {PAGES}; set REAL_PAGES to their folder")
 
@@ -83,7 +83,7 @@ def test_a_price_that_is_taken_is_the_annotated_one(page: dict[str, str]) -> Non
     if page["gtin"] and "gtin" in row.values:
         assert row.values["gtin"] == page["gtin"]
     if page["sku"] and "sku" in row.values:
-        assert row.values["sku"] == page["sku"]
+        assert row.values["sku"] in page["sku"].split("|")
 
 
 @pytest.mark.skipif(len(_of_kind("product")) < LEAST_PRICED, reason="another collection of pages")

@@ -299,3 +299,95 @@ def test_what_only_looks_like_a_price_is_refused(name: str) -> None:
     assert result.failure_class is not None
     assert result.reason
     assert result.page_state in (PageState.WRONG_TEMPLATE, PageState.EXPECTED)
+
+
+# Name, address, language, page, and what a reader would say: amount and currency, or that nobody can tell.
+SPELLINGS: list[tuple[str, str, str, str, str | None]] = [
+    ("bg dual","https://s.example.bg/p/1","bg",buy('<span class="price">19,99 €</span> <span class="price">39,10 лв.</span>'),"19.99 EUR"),
+    ("bg dual2","https://s.example.bg/p/1","bg",buy('<span class="price">39,10 лв.</span> <span class="price">19,99 €</span>'),"19.99 EUR"),
+    ("dash nl","https://s.example.nl/p/1","nl",buy('<span class="price">€ 12,-</span>'),"12 EUR"),
+    ("dash nl2","https://s.example.nl/p/1","nl",buy('<span class="price">1.299,-</span>'),"1299 EUR"),
+    ("dash se","https://s.example.se/p/1","sv",buy('<span class="price">1 599:-</span>'),"1599 SEK"),
+    ("dk","https://s.example.dk/p/1","da",buy('<span class="price">1.299,00 kr.</span>'),"1299 DKK"),
+    ("dk2","https://s.example.dk/p/1","da",buy('<span class="price">599,-</span>'),"599 DKK"),
+    ("rs","https://s.example.in/p/1","en",buy('<span class="price">Rs. 1,299/-</span>'),"1299 INR"),
+    ("star","https://s.example.de/p/1","de",buy('<span class="price">12,50 €*</span>'),"12.5 EUR"),
+    ("foot","https://s.example.de/p/1","de",buy('<span class="price">12,50 €<sup>1</sup></span>'),"12.5 EUR"),
+    ("woo ex inc","https://s.example.co.uk/p/1","en-GB",buy('<p class="price"><span class="amount">£10.00</span> <small>ex VAT</small> (<span class="amount">£12.00</span> <small>inc VAT</small>)</p>'),"12 GBP"),
+    ("jp zei","https://s.example.jp/p/1","ja",buy('<p class="price"><span>1,980円</span>(税抜) <span>2,178円</span>(税込)</p>'),"2178 JPY"),
+    ("amazonish","https://s.example.com/p/1","en-US",buy('<span class="a-price"><span class="a-offscreen">$19.99</span><span aria-hidden="true"><span class="a-price-symbol">$</span><span class="a-price-whole">19<span class="a-price-decimal">.</span></span><span class="a-price-fraction">99</span></span></span>'),"19.99 USD"),
+    ("emag","https://s.example.ro/p/1","ro",buy('<p class="product-old-price"><s>1.599<sup>99</sup> Lei</s></p><p class="product-new-price">1.299<sup>99</sup> <span>Lei</span></p>'),"1299.99 RON"),
+    ("car","https://s.example.co.uk/p/1","en",buy('<span class="price">£12,995</span>'),"12995 GBP"),
+    ("delivery only","https://s.example.co.uk/p/1","en",'<div><h1>Mug</h1><button>Add to cart</button></div><section><h3>Delivery</h3><p>£3.99</p></section>',None),
+    ("js related","https://s.example.co.uk/p/1","en",'<div id=main><div class=info><h1>Mug</h1><form><button>Add to cart</button></form></div></div><div class=rel><div onclick=x()><b>Other</b><span class=price>£9.99</span></div></div>',None),
+    ("rel same","https://s.example.co.uk/p/1","en",'<div id=main><div class=info><h1>Mug</h1><form><button>Add to cart</button></form></div></div><div class=rel>'+'<div onclick=x()><b>Other</b><span class=price>£9.99</span></div>'*3+'</div>',None),
+    ("code attr","https://s.example.com/p/1","en",buy('<span class="price" data-currency="GBP">£9.99</span>'),"9.99 GBP"),
+    ("euro mid","https://s.example.fr/p/1","fr",buy('<span class="price">12€50</span>'),"12.5 EUR"),
+    ("euro mid el","https://s.example.fr/p/1","fr",buy('<span class="price">12<sup>€50</sup></span>'),"12.5 EUR"),
+    ("pl cents","https://s.example.pl/p/1","pl",buy('<div class="price"><span>249</span><span class="penny">,99 zł</span></div>'),"249.99 PLN"),
+    ("de cents","https://s.example.de/p/1","de",buy('<div class="price">249.<sup>99</sup></div>'),"249.99 EUR"),
+    ("ru","https://s.example.ru/p/1","ru",buy('<div class="price">1 290 <span class="rub">руб.</span></div>'),"1290 RUB"),
+    ("ru2","https://s.example.ru/p/1","ru",buy('<div class="price">1290 <i class="fa-rub"></i></div>'),"1290 RUB"),
+    ("ua","https://s.example.ua/p/1","uk",buy('<div class="price">1 290 грн</div>'),"1290 UAH"),
+    ("kz","https://s.example.kz/p/1","ru",buy('<div class="price">12 900 тг</div>'),"12900 KZT"),
+    ("il","https://s.example.co.il/p/1","he",buy('<div class="price">₪ 129.90</div>'),"129.9 ILS"),
+    ("ae","https://s.example.ae/p/1","en",buy('<div class="price">AED 1,299.00</div>'),"1299 AED"),
+    ("sa","https://s.example.sa/p/1","ar",buy('<div class="price">199 ر.س</div>'),"199 SAR"),
+    ("th","https://s.example.co.th/p/1","th",buy('<div class="price">฿1,290</div>'),"1290 THB"),
+    ("id","https://s.example.co.id/p/1","id",buy('<div class="price">Rp 129.000</div>'),"129000 IDR"),
+    ("vn","https://s.example.vn/p/1","vi",buy('<div class="price">129.000 ₫</div>'),"129000 VND"),
+    ("vn2","https://s.example.vn/p/1","vi",buy('<div class="price">1.290.000đ</div>'),"1290000 VND"),
+    ("co","https://s.example.com.co/p/1","es-CO",buy('<div class="price">$ 129.900</div>'),"129900 COP"),
+    ("mx","https://s.example.com.mx/p/1","es-MX",buy('<div class="price">$1,299.00</div>'),"1299 MXN"),
+    ("ar","https://s.example.com.ar/p/1","es-AR",buy('<div class="price">$ 1.299,00</div>'),"1299 ARS"),
+    ("pe","https://s.example.pe/p/1","es",buy('<div class="price">S/ 129.90</div>'),"129.9 PEN"),
+    ("uy","https://s.example.com.uy/p/1","es",buy('<div class="price">$ 1.290</div>'),"1290 UYU"),
+    ("us en-us","https://s.example.com/p/1","en-US",buy('<div class="price">$19.99</div>'),"19.99 USD"),
+    ("hk","https://s.example.hk/p/1","zh-HK",buy('<div class="price">HK$199.00</div>'),"199 HKD"),
+    ("cn","https://s.example.cn/p/1","zh-CN",buy('<div class="price">￥199.00</div>'),"199 CNY"),
+    ("ro","https://s.example.ro/p/1","ro",buy('<div class="price">129,99 RON</div>'),"129.99 RON"),
+    ("rs2","https://s.example.rs/p/1","sr",buy('<div class="price">1.299,00 RSD</div>'),"1299 RSD"),
+    ("tr","https://s.example.com.tr/p/1","tr",buy('<div class="price">₺1.299,00</div>'),"1299 TRY"),
+    ("no","https://s.example.no/p/1","nb",buy('<div class="price">kr 1 299,-</div>'),"1299 NOK"),
+    ("fi","https://s.example.fi/p/1","fi",buy('<div class="price">12,50 €</div><div class="unit">(25,00 €/kg)</div>'),"12.5 EUR"),
+    ("unit same cls","https://s.example.de/p/1","de",buy('<div class="price">12,50 €</div><div class="price-info">1 kg = 25,00 €</div>'),"12.5 EUR"),
+    ("instal","https://s.example.com.br/p/1","pt-BR",buy('<div class="price">R$ 199,00</div><div class="price-installments">10x de R$ 19,90</div>'),"199 BRL"),
+    ("pix","https://s.example.com.br/p/1","pt-BR",buy('<div class="price">R$ 199,00</div><div class="price">R$ 189,05 no Pix</div>'),None),
+    ("omnibus","https://s.example.pl/p/1","pl",buy('<div class="price">99,00 zł</div><div class="price-history">Najniższa cena z 30 dni: <span class="price">89,00 zł</span></div>'),"99 PLN"),
+    ("omnibus de","https://s.example.de/p/1","de",buy('<div class="price">99,00 €</div><div>Niedrigster Preis der letzten 30 Tage: <span class="price">89,00 €</span></div>'),"99 EUR"),
+    ("member","https://s.example.de/p/1","de",buy('<div class="price">99,00 €</div><div class="price member">89,00 € für Mitglieder</div>'),None),
+    ("per month phone","https://s.example.de/p/1","de",buy('<div class="price">999,00 €</div><div class="price">oder 41,63 € mtl. in 24 Raten</div>'),"999 EUR"),
+    ("logo h1","https://s.example.co.uk/mug","en",'<h1 class=logo><a href="/">Pots</a></h1><div class=p><h2 class="product-title">Blue Mug</h2><span class=price>£9.00</span><button>Add to basket</button></div>',"9 GBP"),
+    ("shipping class","https://s.example.de/p/1","de",buy('<div class="price">12,50 €</div><p>Versand: <span class="price">4,90 €</span></p>'),"12.5 EUR"),
+    ("save","https://s.example.co.uk/p/1","en",buy('<div class="price">£80.00</div><div class="was-price">Was £100.00</div><div class="save-price">Save £20.00</div>'),"80 GBP"),
+    ("was now","https://s.example.co.uk/p/1","en",buy('<p class="price">Was £100.00 Now £80.00</p>'),None),
+    ("was now el","https://s.example.co.uk/p/1","en",buy('<p class="price"><span>Was £100.00</span> <span>Now £80.00</span></p>'),"80 GBP"),
+    ("free","https://s.example.co.uk/p/1","en",buy('<p class="price">Free</p>'),None),
+    ("table specs","https://s.example.co.uk/p/1","en",buy('<table><tr><th>Price</th><td>£12.00</td></tr><tr><th>Shipping</th><td>£3.00</td></tr></table>'),"12 GBP"),
+    ("dl","https://s.example.co.uk/p/1","en",buy('<dl><dt>RRP</dt><dd>£15.00</dd><dt>Our price</dt><dd>£12.00</dd></dl>'),"12 GBP"),
+    ("dup mobile","https://s.example.co.uk/p/1","en",'<div class=mob><h1>Mug</h1></div><div class=desk><h1>Mug</h1><span class=price>£12.00</span><button>Add to cart</button></div>',"12 GBP"),
+    ("listing text links","https://s.example.co.uk/mugs","en",'<h1>Mugs</h1><div class=grid>'+''.join(f'<div class=cell><a href=/p/{i}>Mug {i}</a><span class=price>£12.00</span><button>Add to cart</button></div>' for i in range(3))+'</div>',None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "url", "lang", "body", "expected"), SPELLINGS, ids=[case[0] for case in SPELLINGS])
+def test_prices_are_read_in_the_spellings_of_their_countries(
+    name: str, url: str, lang: str, body: str, expected: str | None
+) -> None:
+    result = read(Case(name, url, lang, body, {}))
+    found = [f"{row.values['price']} {row.values['currency']}" for row in result.rows]
+    assert found == ([expected] if expected else [])
+
+
+def test_a_page_that_says_not_found_gives_no_price() -> None:
+    body = "<h1>Page not found</h1><div><span class=price>£12.00</span><button>Add to cart</button></div>"
+    result = read(Case("soft 404", "https://shop.example.co.uk/p/1", "en", body, {}))
+    assert (result.rows, result.page_state) == ((), PageState.SOFT_404)
+
+
+def test_the_home_page_and_a_page_of_another_kind_are_no_product() -> None:
+    body = buy("<span class=price>£12.00</span>")
+    assert read(Case("product", "https://shop.example.co.uk/p/1", "en", body, {})).rows
+    assert not read(Case("home", "https://shop.example.co.uk/", "en", body, {})).rows
+    listing = '<script type="application/ld+json">{"@type": "CollectionPage"}</script>' + body
+    assert not read(Case("listing", "https://shop.example.co.uk/p/1", "en", listing, {})).rows
