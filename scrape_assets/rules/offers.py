@@ -26,6 +26,7 @@ NOT_FOR_SALE = frozenset(("out_of_stock", "discontinued"))
 
 _AVAILABILITY = {
     "instock": "in_stock", "instoreonly": "in_stock", "onlineonly": "in_stock", "available": "in_stock",
+    "notsold": "in_stock",
     "outofstock": "out_of_stock", "soldout": "out_of_stock", "oos": "out_of_stock", "unavailable": "out_of_stock",
     "notavailable": "out_of_stock", "currentlyunavailable": "out_of_stock",
     "preorder": "preorder", "presale": "preorder", "backorder": "backorder", "availablefororder": "backorder",

@@ -12,11 +12,15 @@ from scrape_assets.rules.offers import gtin
 from scrape_assets.rules.page_data import stated_amounts
 from scrape_assets.rules.place import Place, place_of
 from scrape_assets.rules.spec import PageRule
-from scrape_assets.rules.visible_main import Main, is_another, shown_path, title_of
+from scrape_assets.rules.visible_main import NEAR, Main, is_another, name_of, shown_path, title_of
 from scrape_assets.rules.visible_price import VisiblePrice, is_beside_a_button, visible_price
 from scrape_assets.rules.visible_scan import Scan, Sign, scan
 
 MAX_SKU = 40
+_CLOSED = (
+    "button[disabled], input[type=submit][disabled], [class*=out-of-stock], [class*=outofstock], [class*=sold-out],"
+    " [class*=soldout]"
+)
 
 
 class Visible:
@@ -81,6 +85,11 @@ class Visible:
         )
 
     @cached_property
+    def is_closed(self) -> bool:
+        """Whether the page may say that nothing can be bought, by a disabled button or a class: cheap to ask."""
+        return self._document.has(_CLOSED)
+
+    @cached_property
     def availability(self) -> tuple[str, str] | None:
         """in_stock, out_of_stock or preorder with what said it; None when nothing, or two things, were said."""
         sold_out, stocked = self._stock("sold out"), self._stock("in stock")
@@ -127,7 +136,9 @@ class Visible:
         own: list[tuple[int, Sign]] = []
         for sign in [sign for sign in self.scan.signs if sign.kind == kind][:60]:
             depth, passed = main.way(sign.node)
-            if depth >= self._least_depth and not is_another(passed, main):
+            if depth < self._least_depth or is_another(passed, main):
+                continue
+            if kind != "sold out" or not any(words.OF_A_VARIANT.search(name_of(node)) for node in passed[:NEAR]):
                 own.append((depth, sign))
         nearest = max((depth for depth, _ in own), default=0)
         return [sign for depth, sign in own if depth == nearest]

@@ -8,13 +8,16 @@ from selectolax.lexbor import LexborNode
 
 from scrape_assets.rules import visible_words as words
 from scrape_assets.rules.document import Document, text_of
-from scrape_assets.rules.visible_scan import is_hidden
+from scrape_assets.rules.visible_scan import is_hidden, short_text
 
 MAX_CLIMB = 60
 """Ancestors that are asked what they hold."""
 
 NEAR = 5
 """Levels up to which a class name speaks of the price rather than of a part of the page."""
+
+CARD = 400
+"""Characters up to which an element is one product's card; a product's own part of the page says more."""
 
 _ADDRESS = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|pdf|mp4)(?:$|\?)", re.IGNORECASE)
 
@@ -120,9 +123,14 @@ def _is_away(node: LexborNode) -> bool:
 
 def roles_of(node: LexborNode) -> frozenset[str]:
     """What the element's class, id and property say about a price inside it."""
+    return words.roles(name_of(node))
+
+
+def name_of(node: LexborNode) -> str:
+    """The element's class, id and property, as far as they are read."""
     attributes = node.attributes
-    name = f"{attributes.get('class') or ''} -- {attributes.get('id') or ''} -- {attributes.get('itemprop') or ''}"
-    return words.roles(name[: words.MAX_NAME])
+    name = f"{attributes.get('class') or ''} {attributes.get('id') or ''} {attributes.get('itemprop') or ''}"
+    return name[: words.MAX_NAME]
 
 
 def is_another(passed: list[LexborNode], main: Main) -> bool:
@@ -149,25 +157,28 @@ def _is_card(node: LexborNode, main: Main) -> bool:
 
 
 def _leads_elsewhere(node: LexborNode, main: Main) -> bool:
+    if _is_one_of_several(node, main):
+        return True
+    if short_text(node, CARD) is None:
+        return False
+    links = [link for link in node.css("a[href]")[:12] if main.is_link_elsewhere(link)]
+    if any(link.css_first("h2, h3, h4, h5") is not None for link in links) or any(
+        main.is_link_elsewhere(link) for link in node.css("h2 a, h3 a, h4 a, h5 a")[:3]
+    ):
+        return True
+    pictures = {link.attributes.get("href") for link in links if link.css_first("img") is not None}
+    named = {link.attributes.get("href") for link in links if text_of(link)}
+    return bool(pictures & named) or (bool(pictures) and node.tag in ("li", "article"))
+
+
+def _is_one_of_several(node: LexborNode, main: Main) -> bool:
+    """Whether an element like it stands beside it, and both lead elsewhere: a list, even without headings."""
     like = f"{node.tag} {node.attributes.get('class')}"
-    for other in (node.prev, node.next, node.prev and node.prev.prev, node.next and node.next.next):
+    beside = [node.prev, node.next, node.prev and node.prev.prev, node.next and node.next.next]
+    for other in beside:
         if other and not other.is_text_node and f"{other.tag} {other.attributes.get('class')}" == like:
-            # One of several alike, each with a link of its own: a list.
-            both = [one.css_first("a[href]") for one in (node, other)]
-            if all(link is not None and main.is_link_elsewhere(link) for link in both):
-                return True
-    for link in node.css("h2 a, h3 a, h4 a, h5 a")[:3]:
-        if main.is_link_elsewhere(link):
-            return True
-    for link in node.css("a[href]")[:12]:
-        if link.css_first("h2, h3, h4, h5") is not None and main.is_link_elsewhere(link):
-            return True
-        if link.css_first("img") is not None and main.is_link_elsewhere(link):
-            href = link.attributes.get("href")
-            named = [
-                other for other in node.css("a[href]")[:12] if other.attributes.get("href") == href and text_of(other)
-            ]
-            if named or node.tag in ("li", "article"):
+            links = [one.css_first("a[href]") for one in (node, other)]
+            if all(link is not None and main.is_link_elsewhere(link) for link in links):
                 return True
     return False
 

@@ -134,6 +134,7 @@ BUY_WORDS = re.compile(
     r"|פה) ל(?:סל|עגלה)|קנ(?:ה|ייה)(?: עכשיו)?|افزودن به سبد(?: خرید)?)\W*$",
     re.IGNORECASE,
 )
+OF_A_VARIANT = re.compile(r"size|swatch|variant|variation|option|attribute|configurable|colou?r", re.IGNORECASE)
 PRE_ORDER = re.compile(
     r"pre-?order|vorbestell|précommand|preventa|reservar|予約|предзаказ|před?objedn|przedsprzeda", re.IGNORECASE
 )

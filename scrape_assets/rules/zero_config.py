@@ -153,17 +153,27 @@ def _against_the_page(rows: list[Row], reading: _Reading) -> list[Row] | Refusal
 
 
 def _completed(row: Row, reading: _Reading) -> Row:
-    """The row with the stock and numbers that only the visible page names."""
-    values = row.values
-    lacks_stock = values.get("availability") in (None, "unknown")
-    if not lacks_stock and "sku" in values:
-        return row
-    visible = reading.visible
+    """The row with the stock and numbers that only the visible page names.
+
+    A page that says "sold out" and disables its button is believed against data that say in stock.
+    """
+    values, visible = row.values, reading.visible
     visible.known_name = visible.known_name or str(values.get("name") or "")
-    numbers = (("sku", visible.sku), ("gtin", visible.gtin), ("brand", visible.brand))
-    added = {name: shown for name, shown in numbers if name not in values and shown is not None}
-    if lacks_stock and visible.availability is not None:
-        added["availability"] = visible.availability
+    stock = values.get("availability")
+    added: dict[str, tuple[str, str]] = {}
+    if stock in (None, "unknown"):
+        if visible.availability is not None:
+            added["availability"] = visible.availability
+    elif stock == "in_stock" and visible.is_closed and visible.availability is not None:
+        if visible.availability[0] == "out_of_stock":
+            added["availability"] = visible.availability
+    elif "sku" in values:
+        return row
+    if stock in (None, "unknown") or "sku" not in values:
+        numbers = (("sku", visible.sku), ("gtin", visible.gtin), ("brand", visible.brand))
+        added |= {name: shown for name, shown in numbers if name not in values and shown is not None}
+    if not added:
+        return row
     return Row(
         {**values, **{name: value for name, (value, _) in added.items()}},
         {**row.sources, **{name: source for name, (_, source) in added.items()}},

@@ -293,6 +293,29 @@ def test_stock_and_numbers_that_the_data_lack_come_from_the_page() -> None:
     assert not {"gtin", "sku"} & set(wrong.values)
 
 
+SOLD = "<h1>Cup</h1><div class=buy><span class=price>4,50 €</span>{said}<button disabled>Add to cart</button></div>"
+
+
+def test_a_page_on_which_nothing_can_be_bought_is_believed_against_its_data() -> None:
+    found = row(ld(product()) + SOLD.format(said="<p class=stock>Currently unavailable</p>"))
+    assert found.values["availability"] == "out_of_stock"
+    assert found.sources["availability"].startswith("page: ")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        SOLD.format(said=""),
+        SOLD.format(said="<p>In stock</p><p>Sold out</p>"),
+        SOLD.format(said='<ul class="sizes"><li class="size">S <i>sold out</i></li></ul>'),
+        SOLD.format(said="<p>Sold out</p>").replace(" disabled", "") + "<button disabled>x</button>",
+        seen("4,50 €") + '<section class="related"><p class="sold-out">Sold out</p></section>',
+    ],
+)
+def test_less_than_that_does_not_overrule_the_data(page: str) -> None:
+    assert row(ld(product()) + page).values["availability"] == "in_stock"
+
+
 def test_two_labelled_numbers_are_none() -> None:
     bare = {"@type": "Product", "name": "Cup", "offers": {"price": "4.50", "priceCurrency": "EUR"}}
     assert "sku" not in row(ld(bare) + seen("4,50 €", "<p>SKU: C-17</p><p>SKU: C-18</p>")).values
