@@ -16,6 +16,10 @@ MAX_CLIMB = 60
 NEAR = 5
 """Levels up to which a class name speaks of the price rather than of a part of the page."""
 
+_NAMED = '[class*="name"], [class*="Name"], [class*="title"], [class*="Title"]'
+MAX_HEADINGS = 100
+MAX_TITLE = 300
+
 CARD = 400
 """Characters up to which an element is one product's card; a product's own part of the page says more."""
 
@@ -75,29 +79,28 @@ def title_of(document: Document, name: str | None) -> LexborNode | None:
     """The heading that names the product: of several the one that the page's title or data name too."""
     root = document.tree.css_first("title")
     meta = document.tree.css_first('meta[property="og:title"]')
-    known = [
-        text.casefold()
-        for text in (name or "", (meta.attributes.get("content") or "") if meta else "", text_of(root) if root else "")
-        if text
-    ]
-    for selector in (*_SURE, '[itemprop="name"]', "h2, h3"):
-        headings = [(node, " ".join(text_of(node)[:400].casefold().split())) for node in document.css(selector)[:40]]
+    stated = (name or "", (meta.attributes.get("content") or "") if meta else "", text_of(root) if root else "")
+    known = [" ".join(text.casefold().split()) for text in stated if text]
+    for selector in (*_SURE, '[itemprop="name"]', "h2, h3", _NAMED):
         headings = [
             (node, text)
-            for node, text in headings
-            if text and not _is_away(node) and not _is_logo(node, text, document)
+            for node in document.css(selector)[:MAX_HEADINGS]
+            if (text := (short_text(node, MAX_TITLE) or "").casefold())
+            and not _is_away(node)
+            and not _is_logo(node, text, document)
         ]
-        for stated in known:
-            matching = [
-                node
-                for node, text in headings
-                if len(text) > 2 and (text in stated or (len(stated) > 4 and stated in text))
-            ]
+        for text_known in known:
+            matching = [(node, text) for node, text in headings if _is_same(text, text_known)]
             if matching:
-                return max(matching, key=lambda node: len(text_of(node)))
+                return max(matching, key=lambda pair: len(pair[1]))[0]
         if selector in _SURE and headings and len({text for _, text in headings}) == 1:
             return headings[-1][0]
     return None
+
+
+def _is_same(text: str, known: str) -> bool:
+    """Whether one of the two names is in the other, and is no chance word."""
+    return (len(text) > 2 and text in known) or (len(known) > 4 and known in text)
 
 
 def _is_logo(node: LexborNode, text: str, document: Document) -> bool:
