@@ -9,7 +9,13 @@ from decimal import Decimal
 from typing import Literal
 
 from scrape_assets.rules import price_words
-from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, dead_codes_at_numbers, signs_in
+from scrape_assets.rules.currency import (
+    WITHOUT_DECIMALS,
+    codes_at_numbers,
+    dead_codes_at_numbers,
+    live_codes,
+    signs_in,
+)
 
 DecimalSeparator = Literal[",", "."]
 MAX_TEXT = 200
@@ -108,7 +114,10 @@ def _currency(folded: str, shown: str, found: list[frozenset[str]], declared: st
     if not found:
         return None
     if common := frozenset.intersection(*found):
-        return next(iter(common)) if len(common) == 1 else None
+        code = next(iter(common))
+        if code not in live_codes():
+            return Refusal(f"ambiguous price {shown}: {code} is no money any more", True)
+        return code if len(common) == 1 else None
     return Refusal(f"ambiguous price {shown}: more than one currency", True)
 
 

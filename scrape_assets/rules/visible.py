@@ -17,6 +17,7 @@ from scrape_assets.rules.visible_price import VisiblePrice, is_beside_a_button, 
 from scrape_assets.rules.visible_scan import Scan, Sign, scan
 
 MAX_SKU = 40
+_CLOSED_MARKS = ("disabled", "out-of-stock", "outofstock", "sold-out", "soldout")
 _CLOSED = (
     "button[disabled], input[type=submit][disabled], [class*=out-of-stock], [class*=outofstock], [class*=sold-out],"
     " [class*=soldout]"
@@ -87,7 +88,8 @@ class Visible:
     @cached_property
     def is_closed(self) -> bool:
         """Whether the page may say that nothing can be bought, by a disabled button or a class: cheap to ask."""
-        return self._document.has(_CLOSED)
+        text = self._document.text
+        return any(mark in text for mark in _CLOSED_MARKS) and self._document.has(_CLOSED)
 
     @cached_property
     def availability(self) -> tuple[str, str] | None:

@@ -241,9 +241,10 @@ def _by_words(text: Text, written: str) -> set[str]:
     if words.TIMES.search(text.before) or words.UNIT_LABEL.search(text.before) or words.LOWEST.search(text.before):
         kinds.add("other")
     behind = _SIGN_BEHIND.sub("", re.split(r"\d", written)[-1] + " " + text.after)[:40]
-    if words.UNIT_WORDS.search(behind) or price_words.is_instalment(re.split(r"\d", behind)[0]):
+    said = re.split(r"\d", behind)[0]
+    if words.UNIT_WORDS.search(behind) or price_words.is_instalment(said):
         kinds.add("other")
-    if words.NET_WORDS.search(behind[:30]):
+    if words.NET_WORDS.search(said):
         kinds.add("net")
     if beside := price_words.not_asked(fold(written)):
         kinds.add("old" if beside == price_words.OLDER else "other")

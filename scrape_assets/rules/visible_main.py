@@ -26,7 +26,13 @@ CARD = 400
 _ADDRESS = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|pdf|mp4)(?:$|\?)", re.IGNORECASE)
 
 
-_SURE = ("h1", ".product-title, .product_title, .product-name, .productname, .product-single__title, .product__title")
+_SURE = (
+    "h1",
+    (
+        ".product-title, .product_title, .product-name, .product_name, .productname, .prod-name, .goods-name"
+        ", .goods_name, .product-single__title, .product__title"
+    ),
+)
 """Where a lone text is the title, whatever the page's head says."""
 
 

@@ -276,7 +276,7 @@ OLD_LABEL = re.compile(
 )
 PRICE_LABEL = re.compile(
     r"(?<!\w)(?:price|preis|prix|precio|prezzo|preço|preco|prijs|cena|cenu|цена|ціна|τιμή|hinta|pris|ár|fiyat|kaina|preț|pret"
-    r"|cijena|giá|ราคา|価格|价格|價格|售价|售價|가격|السعر|מחיר)\W{0,3}$",
+    r"|cijena|giá|ราคา|価格|价格|價格|售价|售價|가격|판매가|السعر|מחיר)\W{0,3}$",
     re.IGNORECASE,
 )
 LOWEST = re.compile(

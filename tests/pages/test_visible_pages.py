@@ -285,6 +285,16 @@ REFUSED = {
     "a quantity price": ("https://shop.example.de/p/1", "de", buy("<span class=price>3 für 14,85 €</span>")),
     "a fraction of a split number": (
         "https://shop.example.de/p/1", "de", buy("<span class=price><b>1</b><b>299</b> €</span>")),
+    "two numbers that are no cents": (
+        "https://shop.example.de/p/1",
+        "de",
+        buy("<span class=price>€20 <b>30</b></span>"),
+    ),
+    "a lower bound in another cell": (
+        "https://shop.example.de/p/1",
+        "de",
+        buy("<table><tr><td>ab</td><td class=price>10,00 €</td></tr></table>"),
+    ),
     "three raised digits": ("https://shop.example.tn/p/1", "fr", buy("<span class=price>19<sup>500</sup> DT</span>")),
     "a financing rate beside nothing": (
         "https://shop.example.de/p/1", "de", buy('<div class="financing"><span class=price>29,90 €</span> mtl.</div>')),
@@ -578,3 +588,176 @@ def test_the_home_page_and_a_page_of_another_kind_are_no_product() -> None:
     assert not read(Case("home", "https://shop.example.co.uk/", "en", body, {})).rows
     listing = '<script type="application/ld+json">{"@type": "CollectionPage"}</script>' + body
     assert not read(Case("listing", "https://shop.example.co.uk/p/1", "en", listing, {})).rows
+
+
+# More platforms, and what a reader would say of them: amount, currency, stock.
+PLATFORMS: list[tuple[str, str, str, str, str | None]] = [
+    (
+        "magento1",
+        "https://s.example.de/p/1",
+        "de",
+        '<div class="product-view"><div class="product-shop"><div class="product-name"><h1>Lampe</h1></div><div class="price-box"><p class="old-price"><span class="price-label">Regulärer Preis:</span><span class="price" id="old-price-9">129,00 €</span></p><p class="special-price"><span class="price-label">Sonderpreis</span><span class="price" id="product-price-9">99,00 €</span></p></div><p class="availability in-stock">Verfügbarkeit: <span>Auf Lager</span></p><button class="button btn-cart">In den Warenkorb</button></div></div><div class="block-related"><ol><li class="item"><a class="product-image" href="/b"><img src=b></a><div class="price-box"><span class="price">9,00 €</span></div></li></ol></div>',
+        "99 EUR in_stock",
+    ),
+    (
+        "oscommerce",
+        "https://s.example.it/p/1",
+        "it",
+        '<form name="cart_quantity"><table><tr><td class="pageHeading"><h1>Vaso</h1></td><td class="pageHeading" align="right"><s>30,00€</s> <span class="productSpecialPrice">25,00€</span></td></tr></table><input type="image" alt="Aggiungi al carrello" src="b.gif"></form>',
+        "25 EUR in_stock",
+    ),
+    (
+        "tilda",
+        "https://s.example.ru/p/1",
+        "ru",
+        '<div class="t-store__product-snippet"><h1 class="js-store-prod-name t-store__prod-popup__name">Лампа</h1><div class="t-store__prod-popup__price-wrapper"><div class="t-store__prod-popup__price"><div class="js-product-price js-store-prod-price-val t-store__prod-popup__price-value">4 500</div><div class="t-store__prod-popup__price-currency">р.</div></div></div><a class="t-store__prod-popup__btn" href="#order">Добавить в корзину</a></div>',
+        "4500 RUB in_stock",
+    ),
+    (
+        "insales",
+        "https://s.example.ru/p/1",
+        "ru",
+        '<div class="product"><h1 class="product__title">Стул</h1><div class="product__price"><span class="product__price-old">5 990 руб</span><span class="product__price-cur">4 990 руб</span></div><div class="product__available">В наличии</div><button class="btn">В корзину</button></div>',
+        "4990 RUB in_stock",
+    ),
+    (
+        "shoptet",
+        "https://s.example.cz/p/1",
+        "cs",
+        '<div class="p-detail-inner"><h1>Hrnek</h1><div class="p-final-price-wrapper"><span class="price-standard"><span>399 Kč</span></span><span class="price-save">–25 %</span><strong class="price-final"><span class="price-final-holder">299 Kč</span></strong><span class="price-additional">247 Kč bez DPH</span></div><span class="availability-label">Skladem</span><button class="add-to-cart-button">Do košíku</button></div>',
+        "299 CZK in_stock",
+    ),
+    (
+        "unas",
+        "https://s.example.hu/p/1",
+        "hu",
+        '<div class="artdet"><h1 class="artdet__name">Lámpa</h1><div class="artdet__price"><div class="artdet__price-base product-price--base"><span class="product-price__regular"><span id="price_netto_brutto_x">12 990</span> Ft</span></div></div><div class="artdet__stock">Raktáron</div><button class="artdet__cart-btn">Kosárba</button></div>',
+        "12990 HUF in_stock",
+    ),
+    (
+        "nuvem",
+        "https://s.example.com.br/p/1",
+        "pt-BR",
+        '<div id="single-product"><h1 class="js-product-name">Camiseta</h1><div class="price-container"><span class="js-price-display" id="price_display" data-product-price="8990">R$89,90</span><span class="js-compare-price-display price-compare" id="compare_price_display">R$119,90</span></div><div class="js-max-installments"><span class="js-installment-amount">3</span> x <span class="js-installment-price">R$29,97</span> sem juros</div><input type="submit" class="js-addtocart btn" value="Comprar"></div>',
+        "89.9 BRL in_stock",
+    ),
+    (
+        "vtex",
+        "https://s.example.com.br/p/1",
+        "pt-BR",
+        '<div class="vtex-product"><h1><span class="vtex-store-components-3-x-productBrand">Panela</span></h1><span class="vtex-product-price-1-x-listPrice"><span class="vtex-product-price-1-x-listPriceValue"><span class="currencyContainer"><span>R$</span><span>&nbsp;</span><span>199</span><span>,</span><span>90</span></span></span></span><span class="vtex-product-price-1-x-sellingPrice"><span class="vtex-product-price-1-x-sellingPriceValue"><span class="currencyContainer"><span>R$</span><span>&nbsp;</span><span>149</span><span>,</span><span>90</span></span></span></span><button class="vtex-button">Comprar</button></div>',
+        "149.9 BRL in_stock",
+    ),
+    (
+        "squarespace",
+        "https://s.example.com/p/1",
+        "en-US",
+        '<section class="ProductItem-details"><h1 class="ProductItem-details-title">Print</h1><div class="ProductItem-product-price"><div class="product-price"><span class="sqs-money-native">45.00</span></div></div><script>Static.SQUARESPACE_CONTEXT={"currency":"USD"}</script><div class="sqs-add-to-cart-button" role="button"><div>Add To Cart</div></div></section>',
+        "45 USD in_stock",
+    ),
+    (
+        "wix",
+        "https://s.example.com/p/1",
+        "en",
+        '<div data-hook="product-page"><h1 data-hook="product-title">Soap</h1><div data-hook="product-prices-wrapper"><span data-hook="formatted-primary-price" data-wix-price="£6.50">£6.50</span></div><button data-hook="add-to-cart"><span>Add to Cart</span></button></div>',
+        "6.5 GBP in_stock",
+    ),
+    (
+        "jtl",
+        "https://s.example.de/p/1",
+        "de",
+        '<div id="product-offer"><h1 class="product-title">Tasse</h1><div class="price_wrapper"><strong class="price text-nowrap"><span>12,90 €</span></strong> <div class="base-price text-muted">12,90 € pro 1 l</div><div class="text-stroke">UVP: 15,90 €</div></div><div class="delivery-status"><span class="status-2">sofort verfügbar</span></div><button name="inWarenkorb">In den Warenkorb</button></div>',
+        "12.9 EUR in_stock",
+    ),
+    (
+        "gambio-table",
+        "https://s.example.de/p/1",
+        "de",
+        '<div class="product-info"><h1>Tasse</h1><div class="price-container"><div class="current-price-container">Nur 12,90 EUR<p class="tax-shipping-text">inkl. 19% MwSt.</p></div></div><input type="submit" class="btn-add-to-cart" value="In den Warenkorb"></div>',
+        "12.9 EUR in_stock",
+    ),
+    (
+        "ccv",
+        "https://s.example.nl/p/1",
+        "nl",
+        '<div class="product-page"><h1>Kop</h1><span class="price" style="x"><s class="from-price">€ 24,95</s> <span class="to-price">€ 19,95</span></span><span class="stock">Op voorraad</span><button>Toevoegen aan winkelwagen</button></div>',
+        "19.95 EUR in_stock",
+    ),
+    (
+        "idosell",
+        "https://s.example.pl/p/1",
+        "pl",
+        '<div id="projector_form"><h1 class="product_name__name">Kubek</h1><div class="projector_prices"><strong class="projector_prices__price" id="projector_price_value">49,00 zł</strong><span class="projector_prices__unit">/ szt.</span><div class="projector_prices__lowest">Najniższa cena w okresie 30 dni: 45,00 zł</div></div><button id="projector_button_basket" class="projector_buy__button">Dodaj do koszyka</button></div>',
+        "49 PLN in_stock",
+    ),
+    (
+        "cafe24",
+        "https://s.example.kr/p/1",
+        "ko",
+        '<div class="infoArea"><h2 class="product_name">머그</h2><table><tr><th>판매가</th><td><strong id="span_product_price_text">12,000원</strong></td></tr><tr><th>배송비</th><td>3,000원</td></tr></table><a href="#none" class="btnSubmit">구매하기</a></div>',
+        "12000 KRW in_stock",
+    ),
+    (
+        "rakuten",
+        "https://s.example.jp/p/1",
+        "ja",
+        '<div><h1>皿</h1><span class="price2">3,300円</span> <span class="tax_postage">税込</span><span>送料別</span><button>かごに追加</button></div>',
+        "3300 JPY in_stock",
+    ),
+    (
+        "ecwid soldout",
+        "https://s.example.com/p/1",
+        "en-GB",
+        '<div class="ecwid-productBrowser-details"><h1 class="product-details__product-title">Jam</h1><div class="details-product-price__value">£4.20</div><div class="details-product-purchase__place"><span>Sold out</span></div></div>',
+        "4.2 GBP out_of_stock",
+    ),
+    (
+        "amount sale parent",
+        "https://s.example.fr/p/1",
+        "fr",
+        '<div class="fiche"><h1>Lampe</h1><div class="prix"><span class="prix-barre">59,90€</span><span class="prix-promo">49,90€</span></div><p>En stock</p><button>Ajouter au panier</button></div>',
+        "49.9 EUR in_stock",
+    ),
+    (
+        "es",
+        "https://s.example.es/p/1",
+        "es",
+        '<div class="ficha"><h1>Silla</h1><p class="precio">PVP: <span>59,90 €</span></p><p>Disponible</p><button>Añadir al carrito</button></div>',
+        None,
+    ),
+    (
+        "eco tax",
+        "https://s.example.fr/p/1",
+        "fr",
+        '<div class="fiche"><h1>TV</h1><div class="price">499,00 €</div><div class="ecotax">dont 12,00 € d\'éco-participation</div><button>Ajouter au panier</button></div>',
+        "499 EUR in_stock",
+    ),
+    (
+        "ru bonus",
+        "https://s.example.ru/p/1",
+        "ru",
+        '<div><h1>Чайник</h1><div class="price">2 490 ₽</div><div class="bonus">+124 бонуса</div><button>Купить</button></div>',
+        "2490 RUB in_stock",
+    ),
+    (
+        "hidden old",
+        "https://s.example.de/p/1",
+        "de",
+        '<div><h1>Tasse</h1><span class="price" style="display:none">99,00 €</span><span class="price">12,90 €</span><button>In den Warenkorb</button></div>',
+        "12.9 EUR in_stock",
+    ),
+    (
+        "next data",
+        "https://s.example.de/p/1",
+        "de",
+        '<div><h1>Tasse</h1><button>In den Warenkorb</button></div><script id="__NEXT_DATA__" type="application/json">{"props":{"product":{"name":"Tasse","price":12.9,"currency":"EUR"}}}</script>',
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "url", "lang", "body", "expected"), PLATFORMS, ids=[case[0] for case in PLATFORMS])
+def test_more_platforms_are_read(name: str, url: str, lang: str, body: str, expected: str | None) -> None:
+    result = read(Case(name, url, lang, body, {}))
+    found = [" ".join(row.values[part] for part in ("price", "currency", "availability")) for row in result.rows]
+    assert found == ([expected] if expected else [])

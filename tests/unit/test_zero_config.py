@@ -385,6 +385,12 @@ def test_a_price_in_the_data_without_currency_is_in_the_countrys() -> None:
     assert "declare money" in reason(ld(dollars), url="https://shop.example.pl/p/8812")
 
 
+def test_a_sign_of_dead_money_is_no_currency() -> None:
+    bare = product(offers={"price": "39,10 лв.", "availability": "InStock"})
+    assert "BGN is no money any more" in reason(ld(bare), url="https://shop.example.bg/p/8812")
+    assert row(ld(product(offers=offer("5", priceCurrency="RUR")))).values["currency"] == "RUB"
+
+
 def test_the_country_of_a_page_is_known_by_its_address_or_language() -> None:
     assert place_of(document("<html lang='pt-br'>")).country == "BR"
     assert place_of(document("<html lang='de'>", "https://a.example.ch/")).decimal == "."
@@ -401,13 +407,15 @@ def test_readings_of_a_text_are_what_may_settle_it() -> None:
 
 # Hostile pages: bounded, whatever they hold.
 BIG = 1_000_000
+MENDED = 40_000
+"""Repetitions that stay below the size up to which a block is mended."""
 HOSTILE = {
     "deep json": '<script type="application/ld+json">' + "[" * 200_000 + "</script>",
     "deep objects": '<script type="application/ld+json">' + '{"a":' * 200_000 + "</script>",
-    "an open string": '<script type="application/ld+json">{"@type": "Product", "name": "' + '\\"' * BIG,
-    "open comments": '<script type="application/ld+json">{' + "/*" * BIG,
-    "commas": '<script type="application/ld+json">[' + " ," * BIG,
-    "slashes": '<script type="application/ld+json">{' + "/" * BIG,
+    "an open string": '<script type="application/ld+json">{"@type": "Product", "name": "' + '\\"' * MENDED,
+    "open comments": '<script type="application/ld+json">{' + "/*" * MENDED,
+    "commas": '<script type="application/ld+json">[' + " ," * MENDED,
+    "slashes": '<script type="application/ld+json">{' + "/" * MENDED,
     "a huge attribute": f'<h1>Cup</h1><span class="{"price " * BIG}">4,50 €</span><button>Buy now</button>',
     "a huge title": f"<h1>{'Cup ' * BIG}</h1><span class=price>4,50 €</span><button>Buy now</button>",
     "numbers without end": "<h1>Cup</h1><button>Buy now</button>" + "<b class=price>4,50 €</b>" * 60_000,
