@@ -17,11 +17,7 @@ from scrape_assets.rules.visible_price import VisiblePrice, is_beside_a_button, 
 from scrape_assets.rules.visible_scan import Scan, Sign, scan
 
 MAX_SKU = 40
-_CLOSED_MARKS = ("disabled", "out-of-stock", "outofstock", "sold-out", "soldout")
-_CLOSED = (
-    "button[disabled], input[type=submit][disabled], [class*=out-of-stock], [class*=outofstock], [class*=sold-out],"
-    " [class*=soldout]"
-)
+_CLOSED = "button[disabled], input[type=submit][disabled]"
 
 
 class Visible:
@@ -87,9 +83,8 @@ class Visible:
 
     @cached_property
     def is_closed(self) -> bool:
-        """Whether the page may say that nothing can be bought, by a disabled button or a class: cheap to ask."""
-        text = self._document.text
-        return any(mark in text for mark in _CLOSED_MARKS) and self._document.has(_CLOSED)
+        """Whether the page may say that nothing can be bought, by a disabled button: cheap to ask."""
+        return "disabled" in self._document.text and self._document.has(_CLOSED)
 
     @cached_property
     def availability(self) -> tuple[str, str] | None:
