@@ -74,13 +74,18 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
 
 
 def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page: PageRule) -> Finding | None:
-    """What the page is instead, where only texts were found on it and nothing was declared to be expected.
+    """What the page is instead, where only texts or a visible price were found and nothing was declared to be expected.
 
     A heading may well be found on any page, and two texts on a robot check; a number that fits its field is not.
     A page object without a number may have taken the lack of a price for a product that is sold out.
     """
-    if page.expect is not None or not (page.fields or page.page_object):
+    if page.expect is not None:
         return None
+    if not (page.fields or page.page_object):
+        # Data name their product. A price alone may as well stand on a page that says "not found" and recommends.
+        by_sight = any(row.sources.get("price", "").startswith("page: ") for row in rows)
+        found = classify.unexpected(document, response) if by_sight else None
+        return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found
     if _has_number(rows, page):
         return None
     if page.rows is not None or any(len(set(row.values) & set(page.fields)) > 1 for row in rows):
