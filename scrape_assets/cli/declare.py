@@ -12,13 +12,24 @@ import typer
 from rich.markup import escape
 
 from scrape_assets import settings as environment
-from scrape_assets.cli.output import Json, declared, emit, opened, out, run_of, say, table, window_key
+from scrape_assets.cli.golden import show_cases
+from scrape_assets.cli.output import (
+    Json,
+    declared,
+    emit,
+    find,
+    opened,
+    out,
+    run_of,
+    say,
+    show_page,
+    window_key,
+)
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
-from scrape_assets.datasets.problems import nearest
 from scrape_assets.datasets.units import name_problem, site_problem
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import check, plan, trial
+from scrape_assets.flow import check, golden, plan, trial
 
 DATASET_YAML = """\
 # What to collect and when it counts as good. Other keys have cautious defaults: `scrape-assets check --json`.
@@ -104,31 +115,39 @@ def _say_next(folder: Path, home: Path, dataset: str, retailer: str, written: li
     say(f"next: put pages into {home / f'{retailer}.csv'}, one address a line, then in {folder}:")
     for command, what in (
         (f"try {retailer} URL", "what a page gives"),
+        (f"record {retailer} URL", "keep it as a golden page"),
         ("check", "what a window would plan"),
         (f"run {dataset}", "collect, judge, publish"),
     ):
-        say(f"  scrape-assets {command:<{len(retailer) + 8}}  {what}")
+        say(f"  scrape-assets {command:<{len(retailer) + 11}}  {what}")
 
 
 def check_command(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
     json: Json = False,
 ) -> None:
-    """Explain the declaration: resolved values, versions, what a window plans and how long its rate takes."""
+    """Explain the declaration, what a window plans and how long it takes; read golden pages and show what differs."""
     settings = environment.load()
     found = [declared(settings, dataset)] if dataset else list(load.project(settings.project).values())
     if not found:
         raise DeclarationError(
             f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}"
         )
-    checked = [check.check(d, datetime.now(UTC)) for d in found]
+    now = datetime.now(UTC)
+    checked = [check.check(d, now) for d in found]
+    for declared_one, one in zip(found, checked, strict=True):
+        one["cases"], one["broken_cases"] = asyncio.run(golden.compare(declared_one, now))
     if json:
         emit({"datasets": checked})
     else:
         for one in checked:
             _show(one)
-    if problems := [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]:
+            show_cases(one["cases"], one["broken_cases"])
+    problems = [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]
+    if problems := [*problems, *(line for one in checked for line in one["broken_cases"])]:
         raise DeclarationError("\n".join(problems))
+    if any(not case["ok"] for one in checked for case in one["cases"]):
+        raise typer.Exit(1)
 
 
 def _show(one: dict[str, Any]) -> None:
@@ -211,7 +230,7 @@ def try_command(
 ) -> None:
     """Read a page as declared now and show its state, and each field with what gave it; nothing is stored."""
     settings = environment.load()
-    dataset, found = _find(load.project(settings.project), retailer)
+    dataset, found = find(load.project(settings.project), retailer)
     if window is not None:
         tried = _stored(dataset, found, window, url, sample, raw=raw)
         if tried is None:
@@ -225,7 +244,7 @@ def try_command(
         emit(tried[0] if window is None else {"pages": tried})
     else:
         for one in tried:
-            _show_page(one)
+            show_page(one)
     if any(one["failure_class"] for one in tried):
         raise typer.Exit(1)
 
@@ -244,37 +263,3 @@ def _stored(
             sys.stdout.buffer.flush()
             return None
         return asyncio.run(trial.try_stored(pool, dataset, retailer, run_id, pages, settings.artifacts))
-
-
-def _show_page(tried: dict[str, Any]) -> None:
-    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}".strip())
-    say(
-        f"page state: {tried['page_state'] or 'no page'}"
-        + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
-    )
-    if tried["reason"]:
-        say(str(tried["reason"]))
-    for row in tried["rows"]:
-        table(
-            row["entity_key"],
-            ("field", "value", "from"),
-            [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
-        )
-    for change in tried.get("changes", []):
-        what = f"{change['field']}: " if change["field"] else ""
-        say(f"  {what}{change['before']!r} would become {change['after']!r}")
-
-
-def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
-    wanted, _, inner = name.rpartition("/")
-    found = [
-        (dataset, dataset.retailers[inner])
-        for dataset in project.values()
-        if inner in dataset.retailers and wanted in ("", dataset.dataset)
-    ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
-    known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
-    raise DeclarationError(f"no retailer {name} is declared{nearest(name, known)}")

@@ -218,7 +218,7 @@ def _said(details: Any, model: type[BaseModel]) -> str:
         case "missing":
             example = _described(place, model)
             return "the key is missing" + (f"; expected {example}" if example else "")
-        case "literal_error":
+        case "literal_error" | "enum":
             choices = re.findall(r"'([^']*)'", context["expected"])
             return f"{_shown(given)} is not possible{nearest(str(given), choices)}"
         case "value_error":

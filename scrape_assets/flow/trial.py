@@ -23,19 +23,35 @@ from scrape_assets.store.observe import StoredPage
 from scrape_assets.store.postgres import Pool
 
 
-async def try_page(
+async def ask(
     dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
-) -> dict[str, Any]:
-    """The page's state, and every field of every row with what gave it."""
+) -> tuple[Response | FetchFailure, Judgement | None]:
+    """The site's answer to one request, and what it says; outside the origin's rate, and nothing is stored."""
     try:
         canonical = urls.canonical(url)
     except ValueError as error:
         raise DeclarationError(f"{url!r}: {error}") from error
     if not urls.within(retailer.site, canonical):
         raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
+    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
+        answer = await source.fetch(
+            canonical,
+            site=retailer.site,
+            headers=declaration.request_headers(dataset, retailer),
+            timeout_seconds=retailer.fetch.timeout_seconds,
+            max_body_bytes=retailer.fetch.max_body_bytes,
+            allow_private=retailer.fetch.allow_private,
+        )
+        if isinstance(answer, FetchFailure):
+            return answer, None
+        return answer, await extractors.judge(answer, setup(dataset, retailer, window), canonical_url=canonical)
+
+
+def setup(dataset: Dataset, retailer: Retailer, window: str) -> Setup:
+    """What an extraction process needs to know of the retailer as it is declared now."""
     rule = declaration.extract_rule(dataset, retailer)
-    setup = Setup(
-        key="try",
+    return Setup(
+        key=f"{dataset.dataset}/{retailer.name}",
         rule_json=rule.model_dump_json(),
         pages_folder=str(dataset.folder) if rule.page.page_object else None,
         page_object=rule.page.page_object,
@@ -44,30 +60,28 @@ async def try_page(
         collection_window=window,
         page_sources=page_objects.sources(dataset.folder),
     )
-    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
-        answer = await source.fetch(
-            url,
-            site=retailer.site,
-            headers=declaration.request_headers(dataset, retailer),
-            timeout_seconds=retailer.fetch.timeout_seconds,
-            max_body_bytes=retailer.fetch.max_body_bytes,
-            allow_private=retailer.fetch.allow_private,
-        )
-        if isinstance(answer, FetchFailure):
-            return {
-                "url": url,
-                "final_url": answer.final_url,
-                "http_status": answer.status,
-                "page_state": None,
-                "failure_class": answer.failure_class,
-                "reason": answer.reason,
-                "rows": [],
-            }
-        judged = await extractors.judge(answer, setup, canonical_url=canonical)
-    return _told(url, answer, judged, rule)
 
 
-def _told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> dict[str, Any]:
+async def try_page(
+    dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
+) -> dict[str, Any]:
+    """The page's state, and every field of every row with what gave it."""
+    answer, judged = await ask(dataset, retailer, url, window=window, connect_to=connect_to)
+    if isinstance(answer, FetchFailure):
+        return {
+            "url": url,
+            "final_url": answer.final_url,
+            "http_status": answer.status,
+            "page_state": None,
+            "failure_class": answer.failure_class,
+            "reason": answer.reason,
+            "rows": [],
+        }
+    assert judged is not None
+    return told(url, answer, judged, declaration.extract_rule(dataset, retailer))
+
+
+def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it; declared ones that found nothing too."""
     return {
         "url": url,
@@ -128,11 +142,11 @@ async def try_stored(
         raise DeclarationError(f"{run_id} was never planned")
     work = Assignment(run, dataset, retailer, plan.freeze(dataset, retailer), ())
     rule = declaration.extract_rule(dataset, retailer)
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for page, judged in await recover.extract_again(work, pages, artifacts):
         answer = stored.page(artifacts, page.place, page.sha256, page.canonical_url)
         if judged is None or answer is None:
-            told.append(
+            found.append(
                 {
                     "url": page.url,
                     "final_url": None,
@@ -146,7 +160,7 @@ async def try_stored(
             )
             continue
         rows = [] if judged.failure_class else judged.observations()
-        told.append(
-            {**_told(page.url, answer[0], judged, rule), "changes": rules.value_changes(now[page.task_key], rows)}
+        found.append(
+            {**told(page.url, answer[0], judged, rule), "changes": rules.value_changes(now[page.task_key], rows)}
         )
-    return told
+    return found
