@@ -45,7 +45,7 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
     tasks, refused = 0, 0
     origins: dict[str, int] = {}
     rejected: list[Rejection] = []
-    for line in inventory.read(retailer.inventory_path, site=retailer.site):
+    for line in inventory.read(retailer.inventory_path, site=retailer.site, contexts=retailer.contexts):
         if isinstance(line, inventory.Rejected):
             refused += 1
             if len(rejected) < SHOWN_REJECTIONS:

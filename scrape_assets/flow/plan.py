@@ -41,7 +41,7 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     """The retailer's frozen part as the declaration stands now."""
     manifest = declaration.manifest(dataset, retailer)
     # An edit of pages.py concerns those that extract with it; a schema of pages.py is in the manifest itself.
-    sources = page_objects.sources(dataset.folder) if retailer.product.page_object else {}
+    sources = page_objects.sources(dataset.folder) if retailer.page_functions else {}
     # The text of page objects is part of what is frozen: a worker with other code is no worker of this run.
     whole = {**manifest, "pages": sources} if sources else manifest
     return Frozen(
@@ -186,7 +186,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
     rejected: list[Rejection] = []
 
     def tasks() -> Any:
-        for line in inventory.read(retailer.inventory_path, site=retailer.site):
+        for line in inventory.read(retailer.inventory_path, site=retailer.site, contexts=retailer.contexts):
             if isinstance(line, inventory.Rejected):
                 rejected.append(Rejection(line.number, line.text, line.reason))
                 continue

@@ -53,7 +53,7 @@ def setup(dataset: Dataset, retailer: Retailer, window: str) -> Setup:
     return Setup(
         key=f"{dataset.dataset}/{retailer.name}",
         rule_json=rule.model_dump_json(),
-        pages_folder=str(dataset.folder) if rule.page.page_object else None,
+        pages_folder=str(dataset.folder) if retailer.page_functions else None,
         page_object=rule.page.page_object,
         dataset_id=dataset.dataset,
         retailer=retailer.name,

@@ -22,8 +22,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from scrape_assets.rules.context import MAX_STEPS
+from scrape_assets.rules.document import Document
 from scrape_assets.rules.judge import judge
 from scrape_assets.rules.page import Response
+from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, identify
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
@@ -105,7 +108,9 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
     page = Response(
         header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
     )
-    judged = judge(page, prepared.rule, page_object=prepared.page_object)
+    if "values" in header:
+        return _call(page, header["values"], prepared)
+    judged = judge(page, prepared.rule, page_object=prepared.page_object, in_context=header["context"])
     answer: dict[str, Any] = {
         "page_state": judged.page_state,
         "failure_class": judged.failure_class,
@@ -128,6 +133,19 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
             return answer | {"failure_class": failure_class, "reason": reason}, b""
         case Identified(rows, collisions):
             return answer | {"count": len(rows), "collisions": collisions}, orjson.dumps(rows)
+
+
+def _call(page: Response, values: dict[str, str], prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
+    """What the user's page function asks for, now that it has seen the page."""
+    assert prepared.page_object is not None
+    document = Document.of(page)
+    given = prepared.page_object(PageView(document.url, document.text, document), values)
+    asked = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    if len(asked) > MAX_STEPS or not all(isinstance(one, dict) for one in asked):
+        said = f"expected a dict, a list of at most {MAX_STEPS} or None; got {type(given).__name__}"
+        return _failed(FailureClass.EXTRACTION, said), b""
+    answer = {"page_state": None, "failure_class": None, "reason": "", "count": len(asked), "collisions": 0}
+    return answer, orjson.dumps(asked)
 
 
 def _prepare(setup: dict[str, Any]) -> _Prepared:
@@ -170,9 +188,9 @@ class _OutOfMemory(BaseException):
 
 def _honest(page_object: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(page_object, updated=())
-    def run(view: Any) -> Any:
+    def run(*given: Any) -> Any:
         try:
-            return page_object(view)
+            return page_object(*given)
         except MemoryError as error:
             raise _OutOfMemory from error
 
