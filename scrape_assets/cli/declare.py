@@ -182,6 +182,7 @@ def _show(one: dict[str, Any]) -> None:
             "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
             "fetch": f"concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
+            **({"contexts": _contexts(r["contexts"])} if r["contexts"] else {}),
             "expect": product.get("expect", "not declared"),
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
             "key": ", ".join(r["key"]),
@@ -198,6 +199,14 @@ def _show(one: dict[str, Any]) -> None:
             out.print(
                 f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
             )
+
+
+def _contexts(contexts: dict[str, Any]) -> str:
+    """Each with what it is made of, as `madrid (postcode 28001)`."""
+    made_of = {
+        name: ", ".join(f"{key} {value}" for key, value in one["values"].items()) for name, one in contexts.items()
+    }
+    return "; ".join(f"{name} ({values})" if values else name for name, values in made_of.items())
 
 
 def _destination(to: dict[str, Any]) -> str:
@@ -222,6 +231,9 @@ def try_command(
     window: Annotated[
         str | None, typer.Option("--window", help="read pages that were stored in this window; no request is made")
     ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="in this context, where the retailer has several")
+    ] = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="with --window: so many of them")] = 3,
     raw: Annotated[
         bool, typer.Option("--raw", help="with --window and URL: print the page itself, byte for byte")
@@ -232,14 +244,22 @@ def try_command(
     settings = environment.load()
     dataset, found = find(load.project(settings.project), retailer)
     if window is not None:
-        tried = _stored(dataset, found, window, url, sample, raw=raw)
+        tried = _stored(dataset, found, window, url, sample, context, raw=raw)
         if tried is None:
             return
     elif url is None or raw:
         raise DeclarationError("name a page of its site: an URL; or a window whose stored pages are read: --window")
     else:
         now = plan.current_window(dataset, datetime.now(UTC))
-        tried = [asyncio.run(trial.try_page(dataset, found, url, window=now, connect_to=settings.connect_to))]
+        trying = trial.try_page(
+            dataset,
+            found,
+            url,
+            window=now,
+            connect_to=settings.connect_to,
+            context=trial.context_of(found, context),
+        )
+        tried = [asyncio.run(trying)]
     if json:
         emit(tried[0] if window is None else {"pages": tried})
     else:
@@ -250,12 +270,12 @@ def try_command(
 
 
 def _stored(
-    dataset: Dataset, retailer: Retailer, window: str, url: str | None, sample: int, *, raw: bool
+    dataset: Dataset, retailer: Retailer, window: str, url: str | None, sample: int, context: str | None, *, raw: bool
 ) -> list[dict[str, Any]] | None:
     """What stored pages of the window give as declared now; None when the page itself was printed."""
     with opened(dataset.dataset) as (settings, _, pool):
         run_id = run_of(dataset.dataset, window_key(dataset, window))
-        pages = trial.stored_pages(pool, run_id, retailer, url=url, at_most=sample)
+        pages = trial.stored_pages(pool, run_id, retailer, url=url, at_most=sample, context=context)
         if raw:
             if url is None:
                 raise DeclarationError("--raw prints one page; name it: its URL")

@@ -14,7 +14,7 @@ import typer
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, find, opened, out, run_of, say, show_page, table, window_key
 from scrape_assets.datasets import load
-from scrape_assets.flow import golden, plan
+from scrape_assets.flow import golden, plan, trial
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,6 +30,9 @@ def record(
     window: Annotated[
         str | None, typer.Option("--window", help="take the page that was stored in this window; no request is made")
     ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="in this context, where the retailer has several")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="the case's name; else one made from the address")] = None,
     force: Annotated[bool, typer.Option("--force", help="replace a case of that name")] = False,
     json: Json = False,
@@ -37,16 +40,18 @@ def record(
     """Keep a page and what it says as a golden page, for a person to correct and for `check` to compare."""
     settings = environment.load()
     dataset, found = find(load.project(settings.project), retailer)
+    within = trial.context_of(found, context)
     if window is None:
         now = plan.current_window(dataset, datetime.now(UTC))
-        page = asyncio.run(golden.fetched(dataset, found, url, window=now, connect_to=settings.connect_to))
+        fetching = golden.fetched(dataset, found, url, window=now, connect_to=settings.connect_to, context=within)
+        page = asyncio.run(fetching)
     else:
         with opened(dataset.dataset) as (_, _, pool):
             key = window_key(dataset, window)
-            run_id = run_of(dataset.dataset, key)
-            page = asyncio.run(
-                golden.from_store(pool, dataset, found, run_id, url, window=key, artifacts=settings.artifacts)
+            stored = trial.stored_pages(
+                pool, run_of(dataset.dataset, key), found, url=url, at_most=1, context=within or None
             )
+            page = asyncio.run(golden.from_store(dataset, found, stored[0], window=key, artifacts=settings.artifacts))
     recorded = golden.record(dataset, found, page, name=name, replace=force)
     if json:
         emit(recorded)

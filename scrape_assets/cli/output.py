@@ -175,7 +175,8 @@ def find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
 
 def show_page(tried: dict[str, Any]) -> None:
     """A page's state, and each field with what gave it."""
-    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}".strip())
+    within = f"  in context {tried['context']}" if tried["context"] else ""
+    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}{within}".strip())
     say(
         f"page state: {tried['page_state'] or 'no page'}"
         + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")

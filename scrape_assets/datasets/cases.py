@@ -57,6 +57,7 @@ class About(_Written):
     final_url: Address | None = Field(default=None, description="where the redirects led")
     redirects: tuple[str, ...] = ()
     status: int = Field(default=200, ge=100, le=599)
+    context: str = Field(default="", description="the context that the page must prove")
     headers: dict[str, str] = Field(default_factory=lambda: {"content-type": "text/html"})
 
 
@@ -82,6 +83,7 @@ class Case:
 
     retailer: str
     name: str
+    context: str
     answer: Response
     expected: Expected
 
@@ -125,12 +127,15 @@ def _case(root: Path, dataset: Dataset, retailer: Retailer, folder: Path) -> Cas
     body = _bytes(root, folder / PAGE, problems)
     about = _read(root, folder / ABOUT, About, problems) if (folder / ABOUT).exists() else About()
     expected = _read(root, folder / EXPECTED, Expected, problems, columns=dataset.columns)
+    if about is not None and about.context and about.context not in retailer.contexts:
+        said = f"{retailer.name} has no context {about.context!r}{nearest(about.context, sorted(retailer.contexts))}"
+        problems.append(Problem(_shown(folder / ABOUT, root), 0, "context", said))
     if problems or body is None or about is None or expected is None:
         return problems
     url = about.url or f"{retailer.site}/"
     headers = {name.lower(): value for name, value in about.headers.items()}
     answer = Response(url, about.final_url or url, about.status, headers, body, about.redirects)
-    return Case(retailer.name, folder.name, answer, expected)
+    return Case(retailer.name, folder.name, about.context, answer, expected)
 
 
 def _bytes(root: Path, path: Path, problems: list[Problem]) -> bytes | None:
@@ -203,15 +208,15 @@ def _json(shown: str, content: bytes) -> Source | Problem:
     return Source(shown, values, root)
 
 
-def slug(canonical_url: str) -> str:
-    """A name for the case of this page, safe in any file system, the same each time and for no other page.
+def slug(canonical_url: str, context: str = "") -> str:
+    """A name for the case of this page in its context, safe in any file system, the same each time and for no other page.
 
     >>> slug("https://shop.example/p/Blue%20Lamp.html?id=1")
     'blue-lamp-html-6011bb'
     """
     path = canonical_url.split("#", 1)[0].split("?", 1)[0].split("/", 3)[-1]
     words = re.findall(r"[a-z0-9]+", re.sub(r"%[0-9A-Fa-f]{2}", "-", path.rstrip("/").rpartition("/")[2]).lower())
-    mark = hashlib.blake2b(canonical_url.encode(), digest_size=3).hexdigest()
+    mark = hashlib.blake2b(f"{context} {canonical_url}".lstrip().encode(), digest_size=3).hexdigest()
     return f"{'-'.join(words)[:_SLUG_LENGTH].strip('-') or 'page'}-{mark}"
 
 
@@ -222,6 +227,7 @@ def write(
     answer: Response,
     expected: Mapping[str, Any],
     *,
+    context: str = "",
     replace: bool,
 ) -> list[Path]:
     """The case is on disk; its files. DeclarationError for a name that is none, or for one that is taken."""
@@ -235,6 +241,7 @@ def write(
         "final_url": answer.final_url,
         "redirects": list(answer.redirects),
         "status": answer.status,
+        **({"context": context} if context else {}),
         "headers": {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers},
     }
     files = {folder / PAGE: answer.body, folder / ABOUT: _text(about), folder / EXPECTED: _text(expected)}

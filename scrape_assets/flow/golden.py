@@ -14,10 +14,11 @@ from scrape_assets.datasets.cases import Case
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.flow import plan, stored, trial
+from scrape_assets.flow.sessions import Unready
 from scrape_assets.rules import fields, golden, urls
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
-from scrape_assets.store.postgres import Pool
+from scrape_assets.store.observe import StoredPage
 
 _NUMBERS = frozenset(("money", "number", "count"))
 _NUMERIC_FIELDS = frozenset(("money", "decimal", "int"))
@@ -28,6 +29,7 @@ class Recorded:
     """A page that is to become a golden one, and what it says now."""
 
     url: str
+    context: str
     answer: Response
     judged: Judgement
 
@@ -45,7 +47,12 @@ async def compare(dataset: Dataset, now: datetime) -> tuple[list[dict[str, Any]]
     async with ExtractorPool(1) as extractors:
         judged = await asyncio.gather(
             *(
-                extractors.judge(case.answer, setups[case.retailer], canonical_url=urls.canonical(case.answer.url))
+                extractors.judge(
+                    case.answer,
+                    setups[case.retailer],
+                    canonical_url=urls.canonical(case.answer.url),
+                    context=case.context,
+                )
                 for case in found
             )
         )
@@ -90,44 +97,60 @@ def _compared(dataset: Dataset, case: Case, judged: Judgement) -> dict[str, Any]
 
 
 async def fetched(
-    dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
+    dataset: Dataset,
+    retailer: Retailer,
+    url: str,
+    *,
+    window: str,
+    connect_to: Mapping[str, tuple[str, int]],
+    context: str,
 ) -> Recorded:
     """The page as the site answers now; ScrapeAssetsError when there is no whole answer."""
-    answer, judged = await trial.ask(dataset, retailer, url, window=window, connect_to=connect_to)
+    try:
+        answer, judged = await trial.ask(dataset, retailer, url, window=window, connect_to=connect_to, context=context)
+    except Unready as unready:
+        why = unready.answer.reason if isinstance(unready.answer, FetchFailure) else f"status {unready.answer.status}"
+        reason = unready.judged.reason if unready.judged else why
+        raise ScrapeAssetsError(f"{url} was not asked for: {reason}") from unready
     if isinstance(answer, FetchFailure):
         raise ScrapeAssetsError(f"{url} gave no page to record: {answer.failure_class}: {answer.reason}")
     assert judged is not None
-    return Recorded(url, answer, judged)
+    return Recorded(url, context, answer, judged)
 
 
 async def from_store(
-    pool: Pool, dataset: Dataset, retailer: Retailer, run_id: str, url: str, *, window: str, artifacts: Path
+    dataset: Dataset, retailer: Retailer, page: StoredPage, *, window: str, artifacts: Path
 ) -> Recorded:
-    """The page as it was stored in that window; DeclarationError when it was not, ScrapeAssetsError if unreadable."""
-    (page, *_) = trial.stored_pages(pool, run_id, retailer, url=url, at_most=1)
+    """The page as it was stored in that window; ScrapeAssetsError when it cannot be read."""
     answer = stored.page(artifacts, page.place, page.sha256, page.canonical_url)
     if answer is None:
         raise ScrapeAssetsError(f"the stored page of {page.url} cannot be read; it lies in {page.place.segment}")
     async with ExtractorPool(1) as extractors:
         judged = await extractors.judge(
-            answer[0], trial.setup(dataset, retailer, window), canonical_url=page.canonical_url
+            answer[0],
+            trial.setup(dataset, retailer, window),
+            canonical_url=page.canonical_url,
+            context=page.context,
+            entity=page.entity,
         )
-    return Recorded(page.url, answer[0], judged)
+    return Recorded(page.url, page.context, answer[0], judged)
 
 
 def record(
     dataset: Dataset, retailer: Retailer, recorded: Recorded, *, name: str | None, replace: bool
 ) -> dict[str, Any]:
     """The page is a golden one that expects what the rules say now; what was written, and what it says, as JSON."""
-    named = name or cases.slug(urls.canonical(recorded.answer.url))
+    named = name or cases.slug(urls.canonical(recorded.answer.url), recorded.context)
     expected = expectation(dataset, retailer, recorded.judged)
-    written = cases.write(dataset, retailer, named, recorded.answer, expected, replace=replace)
+    written = cases.write(
+        dataset, retailer, named, recorded.answer, expected, context=recorded.context, replace=replace
+    )
     rule = declaration.extract_rule(dataset, retailer)
     return {
         "case": named,
         "written": [str(path) for path in written],
         "expected": expected,
-        **trial.told(recorded.url, recorded.answer, recorded.judged, rule),
+        **trial.told(recorded.url, recorded.answer, recorded.judged, rule, recorded.context),
     }
 
 

@@ -11,6 +11,7 @@ from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
+from scrape_assets.rules.budget import Budget
 from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Partition, PlannedTask, Rejection, Run
@@ -177,7 +178,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
             tx,
             run.run_id,
             retailer.name,
-            budgets={origin: dataset.budget(origin) for origin in partition.origins},
+            budgets=_budgets(dataset, retailer, partition.origins),
             max_attempts=dataset.retry.attempts,
             deadline_seconds=dataset.deadline_seconds,
         )
@@ -230,8 +231,15 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         tx,
         run.run_id,
         retailer.name,
-        budgets={origin: dataset.budget(origin) for origin in origins},
+        budgets=_budgets(dataset, retailer, origins),
         max_attempts=dataset.retry.attempts,
         deadline_seconds=dataset.deadline_seconds,
     )
     return PlannedRetailer(retailer.name, planned, len(rejected))
+
+
+def _budgets(dataset: Dataset, retailer: Retailer, origins: Sequence[str]) -> dict[str, Budget]:
+    """Of every origin that its pages, and the set-ups of its contexts, are asked of."""
+    setups = [context.request(retailer.site) for context in retailer.contexts.values()]
+    whole = {*origins, *(urls.origin(request.url) for request in setups if request is not None)}
+    return {origin: dataset.budget(origin) for origin in sorted(whole)}

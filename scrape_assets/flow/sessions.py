@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -20,13 +21,15 @@ from scrape_assets.sources.http import Jar
 from scrape_assets.store.lease import Claim
 
 Answer = Response | FetchFailure
-Fetch = Callable[[Assignment, str | Request, Jar | None], Awaitable[Answer]]
-Turn = Callable[[Assignment, str], Awaitable[None]]
-"""Returns when one request more than was claimed may go to this address; raises NotNow while its origin is paused."""
 
 
-class NotNow(Exception):
-    """The origin is paused: nothing was asked, and the page is given back."""
+class Ask(Protocol):
+    """One request of a worker."""
+
+    async def __call__(
+        self, assignment: Assignment, request: Request, jar: Jar | None, claim: Claim | None, *, more: bool
+    ) -> Answer:
+        """The answer, asked in its origin's turn; raises NotNow when it may not be. `more`: no claim counted it."""
 
 
 class Unready(Exception):
@@ -48,34 +51,29 @@ class _Session:
 class Sessions:
     """What one worker keeps of them; nothing of it is durable, and no cookie goes to another context or retailer."""
 
-    def __init__(self, extractors: ExtractorPool, fetch: Fetch, turn: Turn) -> None:
+    def __init__(self, extractors: ExtractorPool, ask: Ask) -> None:
         self._extractors = extractors
-        self._fetch = fetch
-        self._turn = turn
+        self._ask = ask
         self._sessions: dict[tuple[str, str, str, str], _Session] = {}
 
     async def page(self, assignment: Assignment, claim: Claim) -> tuple[Answer, Jar | None]:
         """The page in its context, which is set up first where that is needed; and the cookies it was asked with.
 
-        Unready when that fails, NotNow while an origin that it needs is paused.
+        Unready when that fails.
         """
         jar = None
         if claim.context in assignment.retailer.contexts:
             session = self._session(assignment, claim.context)
-            if (jar := session.jar) is None:
-                jar = await self._renewed(assignment, claim.context, session, stale=None)
-                # Its own turn went by while it waited.
-                await self._turn(assignment, claim.canonical_url)
+            jar = await self._renewed(assignment, claim.context, session, stale=None)
         # The text that was planned and keyed: another parser might read another host in the original.
-        return await self._fetch(assignment, claim.canonical_url, jar), jar
+        return await self._ask(assignment, Request(claim.canonical_url), jar, claim, more=False), jar
 
     async def page_again(self, assignment: Assignment, claim: Claim, stale: Jar) -> Answer:
         """The page with new cookies, since it did not prove its context with those."""
         session = self._session(assignment, claim.context)
         async with session.again:
             jar = await self._renewed(assignment, claim.context, session, stale)
-            await self._turn(assignment, claim.canonical_url)
-            return await self._fetch(assignment, claim.canonical_url, jar)
+            return await self._ask(assignment, Request(claim.canonical_url), jar, claim, more=True)
 
     async def close(self) -> None:
         """Nothing is under way any more."""
@@ -85,7 +83,7 @@ class Sessions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _renewed(self, assignment: Assignment, name: str, session: _Session, stale: Jar | None) -> Jar:
-        """The context is set up, by this call or by another that is under way; anew if its cookies are the stale ones."""
+        """The context is set up, by this call or another that is under way; anew if its cookies are the stale ones."""
         if session.jar is not None and session.jar is not stale:
             return session.jar
         if session.under_way is None:
@@ -97,8 +95,7 @@ class Sessions:
 
     async def _set_up(self, assignment: Assignment, name: str, session: _Session) -> Jar:
         async def ask(request: Request, jar: Jar) -> Answer:
-            await self._turn(assignment, request.url)
-            return await self._fetch(assignment, request, jar)
+            return await self._ask(assignment, request, jar, None, more=True)
 
         session.jar = None
         try:
@@ -140,7 +137,7 @@ async def set_up(
         if failure := setup_failed(answer.status):
             problem = (failure, f"status {answer.status}")
         elif function is not None:
-            waiting, problem = await _asked_by(function, context, retailer.site, answer, extractors, setup)
+            waiting, problem = await _asked_by(function, context, origin, answer, extractors, setup)
             function = None
         if problem is not None:
             said = f"setting up context {name}: {problem[1]}"
@@ -149,16 +146,16 @@ async def set_up(
 
 
 async def _asked_by(
-    function: str, context: Context, site: str, answer: Response, extractors: ExtractorPool, setup: Setup
+    function: str, context: Context, origin: str, answer: Response, extractors: ExtractorPool, setup: Setup
 ) -> tuple[list[Request], tuple[FailureClass, str] | None]:
-    """The requests that the user's code asks for, once it has seen this page; or why there are none."""
+    """The requests to this origin that the user's code asks for, now that it has seen the page; or why none."""
     judged = await extractors.call(answer, setup, function, context.values)
     if judged.failure_class is not None:
         crashed = judged.failure_class is FailureClass.EXTRACTOR_CRASHED
         return [], (judged.failure_class if crashed else FailureClass.WRONG_CONTEXT, judged.reason)
     try:
         rules = [SetupRule.model_validate(one) for one in judged.observations()]
-        return [request_of(rule, base=answer.final_url, site=site) for rule in rules], None
+        return [request_of(rule, base=answer.final_url, site=origin) for rule in rules], None
     except ValidationError as error:
         first = error.errors()[0]
         said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -8,43 +8,71 @@ from typing import Any
 
 from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import plan, recover, stored
+from scrape_assets.flow import plan, recover, sessions, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.rules import fields, urls
 from scrape_assets.rules import recovery as rules
-from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
-from scrape_assets.sources.http import HttpSource
+from scrape_assets.sources.http import HttpSource, Jar
 from scrape_assets.store import observe, postgres, recovery, runs
 from scrape_assets.store.observe import StoredPage
 from scrape_assets.store.postgres import Pool
 
 
 async def ask(
-    dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
+    dataset: Dataset,
+    retailer: Retailer,
+    url: str,
+    *,
+    window: str,
+    connect_to: Mapping[str, tuple[str, int]],
+    context: str = "",
 ) -> tuple[Response | FetchFailure, Judgement | None]:
-    """The site's answer to one request, and what it says; outside the origin's rate, and nothing is stored."""
+    """The site's answer in this context, and what it says; outside the origin's rate, and nothing is stored.
+
+    Unready when the context could not be set up.
+    """
     try:
         canonical = urls.canonical(url)
     except ValueError as error:
         raise DeclarationError(f"{url!r}: {error}") from error
     if not urls.within(retailer.site, canonical):
         raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
+    read_by = setup(dataset, retailer, window)
     async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
-        answer = await source.fetch(
-            canonical,
-            site=retailer.site,
-            headers=declaration.request_headers(dataset, retailer),
-            timeout_seconds=retailer.fetch.timeout_seconds,
-            max_body_bytes=retailer.fetch.max_body_bytes,
-            allow_private=retailer.fetch.allow_private,
-        )
+
+        async def fetch(request: Request, jar: Jar | None) -> Response | FetchFailure:
+            return await source.fetch(
+                request,
+                site=retailer.site,
+                headers=declaration.request_headers(dataset, retailer),
+                timeout_seconds=retailer.fetch.timeout_seconds,
+                max_body_bytes=retailer.fetch.max_body_bytes,
+                allow_private=retailer.fetch.allow_private,
+                jar=jar,
+            )
+
+        jar = await sessions.set_up(context, retailer, fetch, extractors, read_by) if context else None
+        answer = await fetch(Request(canonical), jar)
         if isinstance(answer, FetchFailure):
             return answer, None
-        return answer, await extractors.judge(answer, setup(dataset, retailer, window), canonical_url=canonical)
+        return answer, await extractors.judge(answer, read_by, canonical_url=canonical, context=context)
+
+
+def context_of(retailer: Retailer, named: str | None) -> str:
+    """The context that is meant: the one named, else the only one there is; DeclarationError where that is unclear."""
+    names = sorted(retailer.contexts)
+    if named is None and len(names) > 1:
+        raise DeclarationError(f"{retailer.name} has contexts; name one: --context {names[0]}, of {', '.join(names)}")
+    if named is not None and named not in names:
+        said = nearest(named, names) if names else "; it has none"
+        raise DeclarationError(f"{retailer.name} has no context {named!r}{said}")
+    return named or (names[0] if names else "")
 
 
 def setup(dataset: Dataset, retailer: Retailer, window: str) -> Setup:
@@ -63,13 +91,23 @@ def setup(dataset: Dataset, retailer: Retailer, window: str) -> Setup:
 
 
 async def try_page(
-    dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
+    dataset: Dataset,
+    retailer: Retailer,
+    url: str,
+    *,
+    window: str,
+    connect_to: Mapping[str, tuple[str, int]],
+    context: str = "",
 ) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it."""
-    answer, judged = await ask(dataset, retailer, url, window=window, connect_to=connect_to)
+    try:
+        answer, judged = await ask(dataset, retailer, url, window=window, connect_to=connect_to, context=context)
+    except sessions.Unready as unready:
+        answer, judged = unready.answer, unready.judged
     if isinstance(answer, FetchFailure):
         return {
             "url": url,
+            "context": context,
             "final_url": answer.final_url,
             "http_status": answer.status,
             "page_state": None,
@@ -78,13 +116,14 @@ async def try_page(
             "rows": [],
         }
     assert judged is not None
-    return told(url, answer, judged, declaration.extract_rule(dataset, retailer))
+    return told(url, answer, judged, declaration.extract_rule(dataset, retailer), context)
 
 
-def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> dict[str, Any]:
+def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule, context: str) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it; declared ones that found nothing too."""
     return {
         "url": url,
+        "context": context,
         "final_url": answer.final_url,
         "http_status": answer.status,
         "body_bytes": len(answer.body),
@@ -109,14 +148,16 @@ def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> di
     }
 
 
-def stored_pages(pool: Pool, run_id: str, retailer: Retailer, *, url: str | None, at_most: int) -> list[StoredPage]:
+def stored_pages(
+    pool: Pool, run_id: str, retailer: Retailer, *, url: str | None, at_most: int, context: str | None = None
+) -> list[StoredPage]:
     """Pages of the retailer that the run stored, a fair sample or the one named; DeclarationError for none."""
     try:
         named = None if url is None else [urls.canonical(url)]
     except ValueError as error:
         raise DeclarationError(f"{url!r}: {error}") from error
     with postgres.transaction(pool) as tx:
-        found = observe.stored_pages(tx, run_id, retailer.name, urls=named, at_most=at_most)
+        found = observe.stored_pages(tx, run_id, retailer.name, urls=named, context=context, at_most=at_most)
     if not found:
         what = f"{url} of {retailer.name}" if url else f"no page of {retailer.name}"
         raise DeclarationError(f"{what} is {'not ' if url else ''}stored in {run_id}; --window names another one")
@@ -149,6 +190,7 @@ async def try_stored(
             found.append(
                 {
                     "url": page.url,
+                    "context": page.context,
                     "final_url": None,
                     "http_status": None,
                     "page_state": None,
@@ -161,6 +203,9 @@ async def try_stored(
             continue
         rows = [] if judged.failure_class else judged.observations()
         found.append(
-            {**told(page.url, answer[0], judged, rule), "changes": rules.value_changes(now[page.task_key], rows)}
+            {
+                **told(page.url, answer[0], judged, rule, page.context),
+                "changes": rules.value_changes(now[page.task_key], rows),
+            }
         )
     return found

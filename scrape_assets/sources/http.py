@@ -305,9 +305,7 @@ class _Fetch:
                         )
                     parsed = following
                     continue
-                if self._keeps:
-                    self._keep_cookies(answer, parsed)
-                return await self._whole(answer)
+                return await self._whole(answer, parsed)
             finally:
                 await answer.stream.aclose()  # type: ignore[union-attr]  # the transport's streams are async ones
                 if self._gate is not None:
@@ -324,7 +322,9 @@ class _Fetch:
         finally:
             _TURN.reset(token)
 
-    async def _whole(self, answer: httpx.Response) -> Response | FetchFailure:
+    async def _whole(self, answer: httpx.Response, parsed: httpx.URL) -> Response | FetchFailure:
+        if self._keeps:
+            self._keep_cookies(answer, parsed)
         raw = answer.headers.raw
         headers: dict[str, str] = {}
         for raw_name, raw_value in raw:
