@@ -209,7 +209,7 @@ def _json(shown: str, content: bytes) -> Source | Problem:
 
 
 def slug(canonical_url: str, context: str = "") -> str:
-    """A name for the case of this page in its context, safe in any file system, the same each time and for no other page.
+    """A name for the case of this page in its context: safe in any file system, and for no other page.
 
     >>> slug("https://shop.example/p/Blue%20Lamp.html?id=1")
     'blue-lamp-html-6011bb'
