@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache, partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -143,7 +144,9 @@ class Jar:
     """The cookies of one context of one retailer, kept from page to page; they never leave the process."""
 
     def __init__(self) -> None:
-        self._cookies = httpx.Cookies()
+        # By default the library sends a host's own cookies to its subdomains too, which no browser does (RFC 6265, 5.4).
+        policy = DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain)
+        self._cookies = httpx.Cookies(CookieJar(policy))
 
     def keep(self, answer: httpx.Response) -> None:
         """What the answer sets, for as long as there is room: a site that sets a new one each time fills no memory."""
