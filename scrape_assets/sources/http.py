@@ -144,7 +144,7 @@ class Jar:
     """The cookies of one context of one retailer, kept from page to page; they never leave the process."""
 
     def __init__(self) -> None:
-        # By default the library sends a host's own cookies to its subdomains too, which no browser does (RFC 6265, 5.4).
+        # By default a host's own cookies go to its subdomains too, which no browser does (RFC 6265, 5.4).
         policy = DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain)
         self._cookies = httpx.Cookies(CookieJar(policy))
 
