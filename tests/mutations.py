@@ -558,6 +558,62 @@ MUTATIONS = (
     Mutation(
         "tags of other vocabularies are RDFa", f"{RULES}rdfa.py", "if not _FOREIGN.match(name)", "if name", READING
     ),
+    Mutation(
+        "a page is read whatever its context proves",
+        "scrape_assets/rules/judge.py",
+        "(doubt := context.unproven(document, rule.proofs.get(in_context, ()))) is not None",
+        "(doubt := context.unproven(document, ())) is not None",
+        ("tests/unit/test_contexts.py",),
+    ),
+    Mutation(
+        "one jar for all contexts",
+        "scrape_assets/flow/sessions.py",
+        "assignment.frozen.manifest_hash, context)",
+        'assignment.frozen.manifest_hash, "")',
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "a session that ended is not renewed",
+        "scrape_assets/flow/sessions.py",
+        "if session.jar is not None and session.jar is not stale:",
+        "if session.jar is not None:",
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "every page that waits sets its context up",
+        "scrape_assets/flow/sessions.py",
+        "if session.under_way is None:",
+        "if True:",
+        (f"{TESTS}test_sessions.py",),
+    ),
+    Mutation(
+        "the answer of a set-up is stored as the page",
+        "scrape_assets/flow/collect.py",
+        "result.body = result.content_type = None",
+        "result.content_type = None",
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "a host's cookies go to its subdomains",
+        "scrape_assets/sources/http.py",
+        "httpx.Cookies(CookieJar(policy))",
+        "httpx.Cookies()",
+        (f"{TESTS}test_http_source.py",),
+    ),
+    Mutation(
+        "a golden page forgives a field that is gone",
+        "scrape_assets/rules/golden.py",
+        "return expected is got",
+        "return True",
+        ("tests/unit/test_golden.py",),
+    ),
+    Mutation(
+        "a golden page that fails is as expected",
+        "scrape_assets/rules/golden.py",
+        "(rows is not None and said.failure_class is not None)",
+        "False",
+        ("tests/unit/test_golden.py",),
+    ),
 )
 
 

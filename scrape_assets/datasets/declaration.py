@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from scrape_assets.datasets.contexts import Context, ContextFile, ContextRule
 from scrape_assets.datasets.discovery import UrlsRule
 from scrape_assets.datasets.units import (
     USER_IN_ADDRESS,
@@ -359,6 +360,10 @@ class RetailerFile(_Declared):
     key: tuple[str, ...] = ()
     fetch: FetchRule = Field(default_factory=FetchRule)
     product: PageRule = Field(default_factory=PageRule)
+    contexts: dict[Name, ContextFile] = Field(
+        default_factory=dict, description='{madrid: {postcode: "28001"}}: every page is asked for in each of them'
+    )
+    context: ContextRule = Field(default_factory=ContextRule, description="how they are set up and proved")
     accept: AcceptRule = Field(default_factory=AcceptRule)
 
 
@@ -379,6 +384,13 @@ class Retailer:
     fetch: FetchRule
     product: PageRule
     accept: AcceptRule
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+
+    @property
+    def page_functions(self) -> list[str]:
+        """What of pages.py it uses: the page object, and what takes part in setting up a context."""
+        used = [self.product.page_object, *(context.page_function for context in self.contexts.values())]
+        return sorted({reference for reference in used if reference})
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +466,13 @@ def discover_rule(retailer: Retailer) -> DiscoverRule | None:
 
 def extract_rule(dataset: Dataset, retailer: Retailer) -> ExtractRule:
     """What an extraction process needs to know of this retailer."""
-    return ExtractRule(retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name)
+    return ExtractRule(
+        retailer=retailer.name,
+        page=retailer.product,
+        key=retailer.key,
+        schema_name=dataset.schema_name,
+        proofs={name: context.prove for name, context in retailer.contexts.items()},
+    )
 
 
 def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
@@ -462,11 +480,15 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
 
     Keys without a value are left out, so that a key which a later version adds changes no running run.
     """
+    contexts = {name: one.model_dump(mode="json", exclude_none=True) for name, one in retailer.contexts.items()}
     return {
         "scope": {
             "site": retailer.site,
             "urls": retailer.urls.model_dump(mode="json", exclude_defaults=True, exclude={"expect"}),
+            # Which tasks there are; what each context is made of stands below.
+            **({"contexts": sorted(contexts)} if contexts else {}),
         },
+        **({"contexts": contexts} if contexts else {}),
         "fetch": {
             "via": retailer.fetch.via,
             "headers": dict(retailer.fetch.headers),
@@ -495,6 +517,7 @@ def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tup
             key=extract.key,
             fetch=retailer.fetch.model_copy(update=frozen["fetch"]),
             product=extract.page,
+            contexts={name: Context.model_validate(one) for name, one in frozen.get("contexts", {}).items()},
         ),
     )
 
@@ -525,4 +548,5 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) ->
 
 
 def _extract_block(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
-    return extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    block = extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    return block if block["proofs"] else {name: value for name, value in block.items() if name != "proofs"}

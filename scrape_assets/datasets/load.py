@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
-from scrape_assets.datasets import inventory, page_objects, schemas
+from scrape_assets.datasets import contexts, inventory, page_objects, schemas
+from scrape_assets.datasets.contexts import Context
 from scrape_assets.datasets.declaration import (
     AcceptRule,
     Dataset,
@@ -175,6 +176,9 @@ def _retailers(
             continue
         path = _inventory(root, folder, file, source, retailer, problems)
         _check(folder, source, retailer, declared, columns, problems)
+        in_contexts, wrong = contexts.resolve(retailer.context, retailer.contexts, retailer.site)
+        problems.extend(source.problem(place, said) for place, said in wrong)
+        _check_page_functions(folder, source, in_contexts, problems)
         if declared is not None and (path is not None or retailer.urls.mode != "file"):
             found[file.stem] = Retailer(
                 name=file.stem,
@@ -187,8 +191,23 @@ def _retailers(
                 fetch=_over(declared.defaults.fetch, retailer.fetch),
                 product=retailer.product,
                 accept=_accept(declared, retailer.accept, columns),
+                contexts=in_contexts,
             )
     return found
+
+
+def _check_page_functions(
+    folder: Path, source: Source, in_contexts: dict[str, Context], problems: list[Problem]
+) -> None:
+    for name, context in in_contexts.items():
+        if context.page_function is None:
+            continue
+        own = ("contexts", name, "setup", "page_function")
+        place = own if source.has(own) else ("context", "setup", "page_function")
+        try:
+            page_objects.load(folder, context.page_function)
+        except DeclarationError as error:
+            problems.append(source.problem(place, str(error)))
 
 
 def _inventory(

@@ -34,7 +34,7 @@ class Assignment:
         return Setup(
             key=f"{self.run.run_id}/{self.retailer.name}/{self.frozen.manifest_hash}",
             rule_json=rule.model_dump_json(),
-            pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
+            pages_folder=str(self.dataset.folder) if self.retailer.page_functions else None,
             page_object=rule.page.page_object,
             dataset_id=self.dataset.dataset,
             retailer=self.retailer.name,

@@ -65,6 +65,9 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
         "key": list(retailer.key) or ["the inventory's entity, else the page's canonical URL"],
         "extraction": _extraction(retailer),
         "product": retailer.product.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+        "contexts": {
+            name: one.model_dump(mode="json", exclude_none=True) for name, one in sorted(retailer.contexts.items())
+        },
         "fetch": retailer.fetch.model_dump(mode="json"),
         "accept": asdict(rules),
         "extractor_version": frozen.extractor_version,

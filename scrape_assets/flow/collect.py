@@ -28,12 +28,14 @@ from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.flow.robots import Robots
+from scrape_assets.flow.sessions import Sessions, Unready
 from scrape_assets.flow.turns import NotNow, OriginPaused, PageGate, TurnLost, Turns
+from scrape_assets.rules import urls
 from scrape_assets.rules.discover import SITEMAP_BYTES
-from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
-from scrape_assets.sources.extractor import ExtractorPool
-from scrape_assets.sources.http import HttpSource
+from scrape_assets.sources.extractor import ExtractorPool, Judgement
+from scrape_assets.sources.http import HttpSource, Jar
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Lease
@@ -46,6 +48,9 @@ ASKING = 2
 """Partitions that wait for the store at one time; the pool's other connections are the commits' and the heartbeats'."""
 
 STOPPED = "the worker was stopped"
+
+ELSEWHERE_SECONDS = 5.0
+"""How soon a page is tried again whose context is set up at another origin than its own, which is paused."""
 
 BACKLOG = 128
 """Fetched pages of one worker that may wait for extraction and commit, beside those in flight."""
@@ -96,6 +101,7 @@ class Worker:
         self._leases = Leases(pool, worker_id)
         self._turns = Turns(pool, worker_id)
         self._robots = Robots(pool, source)
+        self._sessions = Sessions(extractors, self._ask)
         self._asking = asyncio.Semaphore(ASKING)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
@@ -139,6 +145,7 @@ class Worker:
             for pending in [*drives, keeping, sharing, committing, *(held.task for held in self._leases)]:
                 pending.cancel()
             await asyncio.gather(*drives, keeping, sharing, return_exceptions=True)
+            await self._sessions.close()
             self._leases.close()
             await self._turns.leave()
         self.tally.seconds = time.monotonic() - began
@@ -288,6 +295,7 @@ class Worker:
         room: asyncio.Event,
     ) -> None:
         """One claimed task: its page is fetched and judged, and the result is with the committer."""
+        jar: Jar | None = None
         try:
             if origin in self._turns.paused:
                 raise OriginPaused
@@ -301,31 +309,26 @@ class Worker:
                     return
                 answer, observed_at = page
             else:
-                answer = await self._ask(assignment, claim, origin)
+                answer, jar = await self._sessions.page(assignment, claim)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
                 await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
             failpoints.reach("K4")
             self._fetched(claim, origin, fetching, room)
-            judged = None
-            if isinstance(answer, Response):
-                self._leases.received(claim.lease, len(answer.body))
-                judged = await self._extractors.judge(
-                    answer,
-                    assignment.setup,
-                    entity=claim.entity,
-                    context=claim.context,
-                    canonical_url=claim.canonical_url,
-                    page_type=claim.page_type,
-                    depth=claim.depth if claim.discovers else None,
-                )
+            judged = await self._judge(assignment, claim, answer)
+            if jar is not None and judged is not None and judged.failure_class is FailureClass.WRONG_CONTEXT:
+                # Perhaps the session ended: its context is set up anew, and the page asked for once more.
+                answer = await self._sessions.page_again(assignment, claim, jar)
+                observed_at = claim.leased_at + timedelta(seconds=now() - received)
+                judged = await self._judge(assignment, claim, answer)
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
             if claim.from_artifact is not None:
                 stored.keep(result, claim)
-            if result.pause_origin_seconds:
-                self._turns.paused.add(origin)
             self._put(assignment, result)
+        except Unready as unready:
+            self._put_unready(assignment, claim, unready, received)
         except NotNow as why:
-            self._release(assignment, claim, origin, why.reason)
+            elsewhere = isinstance(why, OriginPaused) and origin not in self._turns.paused
+            self._release(assignment, claim, origin, why.reason, ELSEWHERE_SECONDS if elsewhere else 0.0)
         except asyncio.CancelledError:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
             self._release(assignment, claim, origin, STOPPED)
@@ -340,28 +343,59 @@ class Worker:
                 self._turns.end(origin)
         room.set()
 
-    async def _ask(self, assignment: Assignment, claim: Claim, origin: str) -> Response | FetchFailure:
-        """What the site says, asked in the page's turn; within the limits of its robots.txt."""
+    async def _judge(self, assignment: Assignment, claim: Claim, answer: Response | FetchFailure) -> Judgement | None:
+        """What the page says; None when there is none."""
+        if isinstance(answer, FetchFailure):
+            return None
+        self._leases.received(claim.lease, len(answer.body))
+        return await self._extractors.judge(
+            answer,
+            assignment.setup,
+            entity=claim.entity,
+            context=claim.context,
+            canonical_url=claim.canonical_url,
+            page_type=claim.page_type,
+            depth=claim.depth if claim.discovers else None,
+        )
+
+    async def _ask(
+        self, assignment: Assignment, request: Request, jar: Jar | None, claim: Claim | None, *, more: bool
+    ) -> Response | FetchFailure:
+        """What the site says, asked in its turn; within the limits of its robots.txt."""
         fetch = assignment.retailer.fetch
-        gate = self._gate(assignment, lambda: self._leases.surely_mine(claim.lease) and not self.stopped)
-        # The text that was planned and keyed: another parser might read another host in the original.
-        if objection := await gate.objection(claim.canonical_url):
+        origin = urls.origin(request.url)
+        mine = claim is None or partial(self._leases.surely_mine, claim.lease)
+        gate = self._gate(assignment, lambda: (mine is True or mine()) and not self.stopped)
+        if objection := await gate.objection(request.url):
             return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
-        await gate.line_up(origin)
+        if more:
+            self._turns.begin(origin)
         try:
+            await gate.line_up(origin)
             return await self._source.fetch(
-                claim.canonical_url,
+                request,
                 site=assignment.retailer.site,
                 headers=declaration.request_headers(assignment.dataset, assignment.retailer),
                 timeout_seconds=fetch.timeout_seconds,
-                max_body_bytes=max(fetch.max_body_bytes, SITEMAP_BYTES) if claim.discovers else fetch.max_body_bytes,
+                max_body_bytes=max(fetch.max_body_bytes, SITEMAP_BYTES if claim and claim.discovers else 0),
                 allow_private=fetch.allow_private,
+                jar=jar,
                 gate=gate,
             )
         finally:
             gate.step_out()
+            if more:
+                self._turns.end(origin)
 
-    def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str) -> None:
+    def _put_unready(self, assignment: Assignment, claim: Claim, unready: Unready, received: float) -> None:
+        """The page was not asked for: what its context's set-up ran into is the attempt's failure."""
+        at = claim.leased_at + timedelta(seconds=now() - received)
+        result = conclude(assignment, claim, unready.origin, unready.answer, unready.judged, at, random.random())
+        # These are no bytes of the page, and no repair may read them as if they were.
+        result.body = result.content_type = None
+        self._put(assignment, result)
+
+    def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str, delay_seconds: float = 0.0) -> None:
         self._put(
             assignment,
             Result(
@@ -373,10 +407,13 @@ class Worker:
                 assignment.frozen.extractor_version,
                 refund=1,
                 reason=why,
+                delay_seconds=delay_seconds,
             ),
         )
 
     def _put(self, assignment: Assignment, result: Result) -> None:
+        if result.pause_origin_seconds:
+            self._turns.paused.add(result.origin)
         self._committer.put(
             Item(assignment.run.run_id, assignment.run.collection_window, assignment.retailer.name, result)
         )

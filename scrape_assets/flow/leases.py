@@ -76,8 +76,9 @@ class Leases:
     def received(self, one: Lease, body_bytes: int) -> None:
         """The page of this lease is here, and takes room until the lease is let go."""
         if held := self._held.get(one):
+            # The page may have come twice: once more with a new session.
+            self.body_bytes += body_bytes - held.body_bytes
             held.body_bytes = body_bytes
-            self.body_bytes += body_bytes
 
     def hold(self, one: Lease, held: Held) -> None:
         """The lease is extended from now on."""

@@ -12,6 +12,7 @@ from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
+from scrape_assets.rules.budget import Budget
 from scrape_assets.rules.discover import page_types
 from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
@@ -43,7 +44,7 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     """The retailer's frozen part as the declaration stands now."""
     manifest = declaration.manifest(dataset, retailer)
     # An edit of pages.py concerns those that extract with it; a schema of pages.py is in the manifest itself.
-    sources = page_objects.sources(dataset.folder) if retailer.product.page_object else {}
+    sources = page_objects.sources(dataset.folder) if retailer.page_functions else {}
     # The text of page objects is part of what is frozen: a worker with other code is no worker of this run.
     whole = {**manifest, "pages": sources} if sources else manifest
     return Frozen(
@@ -66,12 +67,13 @@ def lines(retailer: Retailer) -> Iterator[inventory.Line | inventory.Rejected]:
     rule = declaration.discover_rule(retailer)
     if rule is None:
         assert retailer.inventory_path is not None
-        yield from inventory.read(retailer.inventory_path, site=retailer.site)
+        yield from inventory.read(retailer.inventory_path, site=retailer.site, contexts=retailer.contexts)
         return
     for number, start in enumerate(retailer.urls.starts, 1):
         first = urls.canonical(urljoin(retailer.site + "/", start))
-        # Its list is what a further page belongs to.
-        yield inventory.Line(number, first, first, first, page_types(rule)[0], "", 0)
+        for context in retailer.contexts or ("",):
+            # Its list is what a further page belongs to.
+            yield inventory.Line(number, first, first, first, page_types(rule)[0], context, 0)
 
 
 def no_pages(retailer: Retailer, rejected: Sequence[Rejection], count: int) -> str:
@@ -192,7 +194,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
             tx,
             run.run_id,
             retailer.name,
-            budgets={origin: dataset.budget(origin) for origin in partition.origins},
+            budgets=_budgets(dataset, retailer, partition.origins),
             max_attempts=dataset.retry.attempts,
             deadline_seconds=dataset.deadline_seconds,
         )
@@ -254,8 +256,15 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         tx,
         run.run_id,
         retailer.name,
-        budgets={origin: dataset.budget(origin) for origin in origins},
+        budgets=_budgets(dataset, retailer, origins),
         max_attempts=dataset.retry.attempts,
         deadline_seconds=dataset.deadline_seconds,
     )
     return PlannedRetailer(retailer.name, planned, len(rejected))
+
+
+def _budgets(dataset: Dataset, retailer: Retailer, origins: Sequence[str]) -> dict[str, Budget]:
+    """Of every origin that its pages, and the set-ups of its contexts, are asked of."""
+    setups = [context.request(retailer.site) for context in retailer.contexts.values()]
+    whole = {*origins, *(urls.origin(request.url) for request in setups if request is not None)}
+    return {origin: dataset.budget(origin) for origin in sorted(whole)}

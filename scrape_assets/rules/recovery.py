@@ -13,6 +13,7 @@ READ_FROM_THE_PAGE = frozenset(
     {
         FailureClass.EXTRACTION,
         FailureClass.WRONG_TEMPLATE,
+        FailureClass.WRONG_CONTEXT,
         FailureClass.EMPTY_SHELL,
         FailureClass.VALIDATION,
         FailureClass.EXTRACTOR_CRASHED,

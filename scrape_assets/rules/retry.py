@@ -125,6 +125,7 @@ def decide(
             FailureClass.LOGIN
             | FailureClass.CHALLENGE
             | FailureClass.CONSENT
+            | FailureClass.WRONG_CONTEXT
             | FailureClass.REDIRECTED
             | FailureClass.HTTP_OTHER
             | FailureClass.TOO_LARGE

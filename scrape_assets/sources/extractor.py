@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -225,6 +225,15 @@ class ExtractorPool:
         depth: int | None = None,
     ) -> Judgement:
         """What the page says, from the next free child; with a `depth`, what it names instead."""
+        more = {"canonical_url": canonical_url, "context": context, "entity": entity, "page_type": page_type}
+        return await self._ask(response, setup, {**more, "discovers": depth is not None, "depth": depth})
+
+    async def call(self, response: Response, setup: Setup, function: str, values: Mapping[str, str]) -> Judgement:
+        """What the page function of the user's `pages.py` gives for this page: a list of mappings, as rows."""
+        code = replace(setup, key=f"{setup.key}/{function}", page_object=function)
+        return await self._ask(response, code, {"values": dict(values)})
+
+    async def _ask(self, response: Response, setup: Setup, more: Mapping[str, Any]) -> Judgement:
         if self._broken is not None:
             raise self._broken
         header = {
@@ -234,12 +243,7 @@ class ExtractorPool:
             "status": response.status,
             "headers": response.headers,
             "redirects": response.redirects,
-            "canonical_url": canonical_url,
-            "context": context,
-            "entity": entity,
-            "page_type": page_type,
-            "discovers": depth is not None,
-            "depth": depth,
+            **more,
         }
         page = _Page(header, response.body, setup, self._loop.create_future())
         self._waiting.append(page)

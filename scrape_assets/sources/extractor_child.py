@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
+from scrape_assets.rules.context import MAX_STEPS
+from scrape_assets.rules.document import Document
 from scrape_assets.rules.judge import judge
 from scrape_assets.rules.page import Response
+from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, identify
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
@@ -107,11 +110,11 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
     page = Response(
         header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
     )
+    if "values" in header:
+        return _call(page, header["values"], prepared)
     if header["discovers"]:
         return _discover(header, page, prepared)
-    if prepared.fault is not None:
-        return _failed(FailureClass.EXTRACTION, prepared.fault), b""
-    judged = judge(page, prepared.rule, page_object=prepared.page_object)
+    judged = judge(page, prepared.rule, page_object=prepared.page_object, in_context=header["context"])
     answer: dict[str, Any] = {
         "page_state": judged.page_state,
         "failure_class": judged.failure_class,
@@ -140,9 +143,14 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
     """What the page names, as tasks that its commit makes."""
     # Only here: most retailers list their pages themselves, and what it needs costs every child's start.
     from scrape_assets.rules import discover, keys, urls  # noqa: PLC0415 # see above
+    from scrape_assets.rules.context import unproven  # noqa: PLC0415 # see above
 
     rule = prepared.discover
     assert rule is not None
+    # A web page shows whose it is; a sitemap and an answer for programs do not.
+    proofs = () if rule.mode == "sitemap" or rule.items else prepared.rule.proofs.get(header["context"], ())
+    if (doubt := unproven(Document.of(page), proofs)) is not None:
+        return {**_failed(FailureClass.WRONG_CONTEXT, doubt.reason), "page_state": "wrong_context"}, b""
     first = header["entity"] or header["canonical_url"]
     found = discover.read(page, rule, first=first, depth=header["depth"])
     if isinstance(found, discover.NotRead):
@@ -173,9 +181,22 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
         "next": child(found.next, own, 0, discovers=True, depth=deeper) if found.next else None,
         "again": child(first, later[0], 0, discovers=True, depth=0) if later else None,
     }
-    said = ", ".join(f"{count} {why}" for why, count in sorted(found.dropped.items()))
-    answer = _failed(None, f"left out: {said}" if said else "")
+    dropped = ", ".join(f"{count} {why}" for why, count in sorted(found.dropped.items()))
+    answer = _failed(None, f"left out: {dropped}" if dropped else "")
     return {**answer, "page_state": "expected", "discovered": True}, orjson.dumps(described)
+
+
+def _call(page: Response, values: dict[str, str], prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
+    """What the user's page function asks for, now that it has seen the page."""
+    assert prepared.page_object is not None
+    document = Document.of(page)
+    given = prepared.page_object(PageView(document.url, document.text, document), values)
+    asked = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    if len(asked) > MAX_STEPS or not all(isinstance(one, dict) for one in asked):
+        said = f"expected a dict, a list of at most {MAX_STEPS} or None; got {type(given).__name__}"
+        return _failed(FailureClass.EXTRACTION, said), b""
+    answer = {"page_state": None, "failure_class": None, "reason": "", "count": len(asked), "collisions": 0}
+    return answer, orjson.dumps(asked)
 
 
 def _prepare(setup: dict[str, Any]) -> _Prepared:
@@ -229,9 +250,9 @@ class _OutOfMemory(BaseException):
 
 def _honest(page_object: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(page_object, updated=())
-    def run(view: Any) -> Any:
+    def run(*given: Any) -> Any:
         try:
-            return page_object(view)
+            return page_object(*given)
         except MemoryError as error:
             raise _OutOfMemory from error
 

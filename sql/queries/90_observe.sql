@@ -129,6 +129,7 @@ select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.state, t.last_
   join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
  where t.run_id = %(run_id)s and t.retailer = %(retailer)s
    and (%(urls)s::text[] is null or t.canonical_url = any(%(urls)s))
+   and (%(context)s::text is null or t.context = %(context)s)
    and (%(sha256)s::text is null or f.sha256 = %(sha256)s)
  order by t.task_key
  limit %(at_most)s;
