@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, say, table
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import drill, drill_politeness
-from scrape_assets.flow.drill_ground import scratch
+from scrape_assets.flow import drill, drill_discovery, drill_politeness
+from scrape_assets.flow.drill_ground import Scratch, scratch
 from scrape_assets.store import embedded, postgres
 
 
@@ -26,10 +27,14 @@ class Suite(StrEnum):
     """What `drill` tries."""
 
     RECOVERY = "recovery"
+    DISCOVERY = "discovery"
     POLITENESS = "politeness"
 
 
-SUITES = {Suite.POLITENESS: drill_politeness.run}
+SUITES: dict[Suite, Callable[[Scratch, Callable[[str], None]], dict[str, Any]]] = {
+    Suite.DISCOVERY: drill_discovery.run,
+    Suite.POLITENESS: drill_politeness.run,
+}
 
 
 def drill_command(

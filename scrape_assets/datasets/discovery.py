@@ -69,7 +69,7 @@ class UrlsRule(BaseModel):
     depth: int = Field(default=5, ge=1, le=100, description="how many links away from the first pages")
     per_page: int = Field(default=50_000, ge=1, description="the most addresses of one kind that one page may name")
     step: int | None = Field(default=None, ge=1, description="how far apart two offsets are")
-    passes: int = Field(default=2, ge=1, le=2, description="how often a list with offsets is walked")
+    passes: int = Field(default=2, ge=1, le=2, description="how often a listing, or a list with offsets, is walked")
     expect: Annotated[str, AfterValidator(_count_range)] | None = Field(
         default=None, description="how many items there are, as 45k..55k"
     )

@@ -24,7 +24,7 @@ dataset: drill
 window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
 retry: {attempts: 5, base: 1s, cap: 2s}
-lease: {for: 5s, task_deadline: 10m}
+lease: {for: 2s, task_deadline: 10m}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 """
 

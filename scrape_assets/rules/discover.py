@@ -84,7 +84,9 @@ def read(response: Response, rule: DiscoverRule, *, first: str, depth: int) -> F
 
 def page_types(rule: DiscoverRule) -> tuple[str, ...]:
     """The names of its pages; a list that is walked twice has one for each pass."""
-    return tuple(f"offset-{number}" for number in range(1, rule.passes + 1)) if rule.mode == "offset" else (rule.mode,)
+    if rule.mode not in ("listing", "offset"):
+        return (rule.mode,)
+    return tuple(f"{rule.mode}-{number}" for number in range(1, rule.passes + 1))
 
 
 def estimate(first: int, second: int, both: int) -> float:

@@ -39,7 +39,7 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     """
     retailer = found.retailer
     added = _children(tx, parent, found, found.children)
-    # Only lists have a next page; sitemaps, listings and links name all they know at once.
+    # Only these have a next page; sitemaps, listings and links name all they know at once.
     if found.mode in ("cursor", "offset"):
         before = None
         if found.next is not None:
@@ -60,18 +60,20 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
             sql.execute(tx, "set_discovery_problem", run_id=run_id, retailer=retailer, problem=step.problem)
         elif found.again is not None:
             _children(tx, parent, found, [found.again])
+    elif found.again is not None and not sql.one(tx, "pages_left", parent=parent).left:
+        _children(tx, parent, found, [found.again])
     admit(tx, run_id, retailer, found.open_tasks)
 
 
 def _children(tx: Transaction, parent: UUID, found: Discovered, children: Sequence[dict[str, Any]]) -> int:
-    """How many of their items are new."""
+    """How many of their items no other page of the parent's kind has named."""
     if not children:
         return 0
     text = orjson.dumps(children).decode()
     row = sql.one(tx, "add_children", children=text, parent=parent, max_attempts=found.max_attempts)
     for name in row.origins:
         origins.declare(tx, [name], found.budget(name))
-    return int(row.items)
+    return int(row.fresh)
 
 
 def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:

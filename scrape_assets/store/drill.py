@@ -59,3 +59,13 @@ def hold_origins(tx: Transaction, seconds: float) -> None:
 def workers(tx: Transaction) -> int:
     """How many workers have a share of an origin."""
     return int(sql.one(tx, "count_workers").workers)
+
+
+def skus(tx: Transaction, run_id: str) -> dict[str, int]:
+    """How many valid rows the run has of each item."""
+    return {row.sku: row.rows for row in sql.many(tx, "rows_by_sku", run_id=run_id)}
+
+
+def accepted_twice(tx: Transaction, run_id: str) -> int:
+    """How many tasks have more than one committed attempt."""
+    return int(sql.one(tx, "accepted_twice", run_id=run_id).tasks)

@@ -1,17 +1,17 @@
 -- name: add_children :one
--- What a page names waits in the frontier, once; how many items and pages of it nobody had named before. The page's
--- commit is the only one that writes them, under the lock of its partition.
+-- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own kind had named. The
+-- page's commit is the only one that writes them, under the lock of its partition.
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
-        task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, depth integer,
-        barren integer, position integer)
+        task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, entity text,
+        depth integer, barren integer, position integer)
 ), parent as materialized (
     select * from scrape.tasks where task_key = %(parent)s
 ), waiting as (
     insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
-                                 priority, depth, barren, max_attempts, generation, recovery_batch_id)
+                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id)
     select f.task_key, p.run_id, p.retailer, p.context, f.page_type, f.discovers, f.url, f.canonical_url, f.origin,
-           p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id
+           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id
       from found f cross join parent p
      where not exists (select from scrape.tasks t where t.task_key = f.task_key)
      order by f.task_key
@@ -30,9 +30,13 @@ with found as materialized (
       from parent p
      where r.run_id = p.run_id and r.retailer = p.retailer and exists (select from waiting)
 )
-select count(*) filter (where not discovers) as items, count(*) filter (where discovers) as pages,
-       array(select distinct origin from waiting order by origin) as origins
-  from waiting;
+select (select count(*)
+          from found f cross join parent p
+         where not f.discovers
+           and not exists (select from scrape.links l join scrape.tasks other on other.task_key = l.parent_key
+                            where l.run_id = p.run_id and l.child_key = f.task_key and l.parent_key <> p.task_key
+                              and other.page_type = p.page_type and other.context = p.context)) as fresh,
+       array(select distinct origin from waiting order by origin) as origins;
 
 -- name: named_elsewhere :maybe
 -- The page before this one that named that page already: a chain that comes back to itself.
@@ -41,6 +45,18 @@ select t.canonical_url
   join scrape.tasks t on t.task_key = l.parent_key
  where l.run_id = %(run_id)s and l.child_key = %(child)s and l.parent_key <> %(parent)s
  limit 1;
+
+-- name: pages_left :one
+-- Whether other pages of this page's list are still to be read, in its pass.
+select exists (select from scrape.tasks t
+                where t.run_id = p.run_id and t.retailer = p.retailer and t.page_type = p.page_type
+                  and t.context = p.context and t.entity = p.entity and t.task_key <> p.task_key
+                  and t.state in ('pending', 'retry_wait', 'leased'))
+       or exists (select from scrape.frontier f
+                   where f.run_id = p.run_id and f.retailer = p.retailer and f.page_type = p.page_type
+                     and f.context = p.context and f.entity = p.entity) as left
+  from scrape.tasks p
+ where p.task_key = %(parent)s;
 
 -- name: set_discovery_problem :none
 -- The first one stands: what comes after it follows from it.
@@ -101,13 +117,13 @@ select count(*) filter (where t.discovers) as pages,
           from scrape.links l
           join scrape.tasks parent on parent.task_key = l.parent_key
           join scrape.tasks child on child.task_key = l.child_key
-         where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type = 'offset-1' and not child.discovers)
+         where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type in ('listing-1', 'offset-1') and not child.discovers)
          as first_pass,
        (select count(distinct l.child_key)
           from scrape.links l
           join scrape.tasks parent on parent.task_key = l.parent_key
           join scrape.tasks child on child.task_key = l.child_key
-         where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type = 'offset-2' and not child.discovers)
+         where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type in ('listing-2', 'offset-2') and not child.discovers)
          as second_pass,
        (select count(*)
           from (select l.child_key
@@ -115,7 +131,7 @@ select count(*) filter (where t.discovers) as pages,
                   join scrape.tasks parent on parent.task_key = l.parent_key
                   join scrape.tasks child on child.task_key = l.child_key
                  where l.run_id = %(run_id)s and l.retailer = %(retailer)s
-                   and parent.page_type in ('offset-1', 'offset-2') and not child.discovers
+                   and parent.page_type ~ '^(listing|offset)-[12]$' and not child.discovers
                  group by l.child_key
                 having count(distinct parent.page_type) = 2) b) as both_passes
   from scrape.run_partitions p

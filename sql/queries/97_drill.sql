@@ -52,3 +52,15 @@ update scrape.origins
 
 -- name: count_workers :one
 select count(*) as workers from scrape.origin_shares where slots > 0 and expires_at > clock_timestamp();
+
+-- name: rows_by_sku :many
+select payload ->> 'sku' as sku, count(*) as rows
+  from scrape.observations
+ where run_id = %(run_id)s and validation_state = 'valid'
+ group by 1;
+
+-- name: accepted_twice :one
+select count(*) as tasks
+  from (select task_key from scrape.attempts
+         where run_id = %(run_id)s and outcome = 'committed'
+         group by task_key having count(*) > 1) t;
