@@ -205,7 +205,7 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("[sku, seller]", "[gtin]", f"{R}:4: key: gtin is none of the declared fields; expected one of sku, price, list_price, seller"),
         ("[sku, seller]", "[sku, sku]", f"{R}:4: key: a field is named twice"),
         ("bookshop.csv", "bokshop.csv", f"{R}:3: urls.file: inventory 'bokshop.csv' is not in datasets/prices/retailers or datasets/prices; did you mean 'bookshop.csv'?"),
-        ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls.sitemap: unknown key 'sitemap'; expected file"),
+        ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls: expected exactly one of file, sitemap, listing, cursor, links, offset"),
         ("{file: bookshop.csv}", "{fil: bookshop.csv}", f"{R}:3: urls.fil: unknown key 'fil'; did you mean 'file'?"),
         ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}, or sitemap, listing, cursor, links, offset"),
         ("https://books.example.com", "books.example.com", f"{R}:1: site: 'books.example.com' is not a site: the URL must start with http:// or https://; expected its address, as https://www.shop.example"),
