@@ -190,8 +190,11 @@ class Worker:
         for origin in self._origins.get(id(assignment), assignment.origins):
             if free - taken <= 0 or origin in self._turns.paused:
                 continue
-            known = await self._may_ask(assignment, origin)
-            wanted = min(free - taken, self._turns.room(origin)) if known else 0
+            may = await self._may_ask(assignment, origin)
+            if isinstance(may, FetchFailure):
+                taken += await self._fail_one(assignment, origin, may)
+                continue
+            wanted = min(free - taken, self._turns.room(origin)) if may else 0
             if wanted <= 0:
                 full = True
                 continue
@@ -202,8 +205,20 @@ class Worker:
             taken += len(claims)
         return None if full and not taken else taken
 
-    async def _may_ask(self, assignment: Assignment, origin: str) -> bool:
-        """Whether this worker's share of the origin and the origin's robots.txt are known."""
+    async def _fail_one(self, assignment: Assignment, origin: str, unread: FetchFailure) -> int:
+        """The next page has met what its origin's robots.txt met; how many pages there were."""
+        claims = await self._patiently(self._claim, assignment, origin, 1)
+        for claim in claims:
+            self._put(assignment, conclude(assignment, claim, origin, unread, None, claim.leased_at, random.random()))
+        await self._robots.rest(assignment, origin)
+        return len(claims)
+
+    async def _may_ask(self, assignment: Assignment, origin: str) -> bool | FetchFailure:
+        """Whether this worker's share of the origin and the origin's robots.txt are known.
+
+        A robots.txt that cannot be read fails the next page in its stead, so that a site that never gives one is a
+        failure with a reason and an end, and not a run that stands still.
+        """
         if self._turns.is_unknown(origin):
             with suppress(StoreUnreachable):
                 await self._turns.refresh()
