@@ -374,7 +374,7 @@ def test_nothing_is_asked_for_before_robots_txt_can_be_read(
 def test_a_site_that_never_gives_its_robots_txt_has_an_end(pool: Pool, tmp_path: Path, shop: Site) -> None:
     shop.robots = (503, b"")
     collected(pool, tmp_path, shop, ["/p/a"])
-    assert ended(pool) == {"a": "quarantined http_5xx"}
+    assert ended(pool) == {"a": "quarantined retries_exhausted"}
     assert shop.requests == {}
 
 
