@@ -96,6 +96,7 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
             [{"failure class": f.failure_class, "tasks": f.tasks, "attempts": f.attempts} for f in failures]
         ),
         "page states": table([{"page state": s.page_state, "attempts": s.attempts} for s in states]),
+        **_shares(row.verdict),
         "list the failed pages": f"scrape-assets failed {dataset.dataset} --window {window} --retailer {retailer}",
         "candidate generation": row.generation or 0,
         "candidate state": row.candidate_state or "not planned",
@@ -103,6 +104,16 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "why": _why(pool, dataset, run_id),
         "extractor_version": row.extractor_version or "",
     }
+
+
+def _shares(verdict: dict[str, Any] | None) -> Metadata:
+    """Of a retailer that was judged, numbers that Dagster draws over the windows."""
+    figures = (verdict or {}).get("figures", {})
+    states = figures.get("page_states", {})
+    total = sum(states.values())
+    shares = {f"share of {state} pages": round(count / total, 4) for state, count in states.items()}
+    as_before = figures.get("as_before")
+    return shares if as_before is None else {**shares, "share of pages laid out as before": as_before}
 
 
 def candidate_dataset(pool: Pool, dataset: Dataset, window: str, verdict: Verdict) -> Metadata:
