@@ -15,7 +15,7 @@ WORDS = "alpha beta gamma delta cobalt crimson amber teal".split()
 TAGS = "div section span ul li p a h2 b figure".split()
 
 
-def layout(seed: int, blocks: int = 40) -> list[tuple[str, str]]:
+def layout(seed: int, blocks: int = 100) -> list[tuple[str, str]]:
     """Elements with classes, as one team would write them."""
     chance = random.Random(seed)
     return [
@@ -98,7 +98,7 @@ def test_a_hostile_page_is_read_in_bounded_time() -> None:
     many = "".join(f'<p class="q{chr(97 + n % 26)}{"".join(chr(97 + int(d)) for d in str(n))}">' for n in range(70_000))
     began = time.perf_counter()
     assert fingerprint(many) == fingerprint(many)
-    assert fingerprint("<" + "class='" * 100_000) is not None or True
+    assert fingerprint("<" + "class='" * 100_000) is not None
     assert fingerprint("<p " + 'class="' * 100_000) is not None
     assert time.perf_counter() - began < 5
-    assert MOST_FEATURES < 2**16  # votes are counted in sixteen bits
+    assert MOST_FEATURES < 2**15  # votes are counted in fifteen bits
