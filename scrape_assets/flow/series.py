@@ -17,6 +17,7 @@ from scrape_assets.store.postgres import Pool
 
 WORDS: dict[str | None, str] = {
     PageState.EXPECTED: "product",
+    PageState.UNCHANGED: "product",
     PageState.REMOVED: "gone",
     PageState.SOFT_404: "gone",
     PageState.EMPTY_SHELL: "empty",
