@@ -30,6 +30,11 @@ FIRST = ("product", "gone", "challenge", "consent", "login", "refused", "empty")
 """The states that every line tells, in this order; others follow where there are any."""
 
 
+def in_words(state: str | None) -> str:
+    """What a page in this state is called, or one that ended in this failure class without being any."""
+    return WORDS.get(state) or str(state)
+
+
 def of_pages(pool: Pool, dataset: Dataset, windows: int, retailer: str | None = None) -> list[dict[str, Any]]:
     """A line for each of the newest windows and each retailer that has pages in it: counts, and shares of layouts."""
     with postgres.transaction(pool) as tx:
@@ -50,8 +55,7 @@ def _line(rows: Sequence[Any], beside: Known) -> dict[str, Any]:
     laid_out: dict[str, Counter[str]] = defaultdict(Counter)
     like = compared = 0
     for row in rows:
-        state = row.page_state or row.failure_class
-        states[WORDS.get(state, state)] += row.pages
+        states[in_words(row.page_state or row.failure_class)] += row.pages
         if row.template is None or row.outcome != "committed":
             continue
         laid_out[row.page_type][row.template] += row.pages

@@ -304,6 +304,6 @@ def test_dagster_has_the_shares_as_numbers(story: Story) -> None:
     story.collect(WINDOW)
     story.judge(WINDOW)
     about = metadata.observations(story.pool, story.dataset, WINDOW, "north")
-    assert about["share of expected pages"] == 0.95
-    assert about["share of removed pages"] == 0.05
+    assert about["share of product pages"] == 0.95
+    assert about["share of gone pages"] == 0.05
     assert about["share of pages laid out as before"] == round(17 / 19, 4)
