@@ -270,7 +270,7 @@ def _show_page(tried: dict[str, Any]) -> None:
             say(f"  {change['field']}: {change['before']!r} would become {change['after']!r}")
         else:
             before, after = (f"{change[side] or 'no row'}" for side in ("before", "after"))
-            say(f"  {change['entity_key']}: {before} before, {after} now")
+            say(f"  {change['entity_key']}: {before} before; now {after}")
 
 
 def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:

@@ -72,6 +72,11 @@ def run_command(
         )
     if json:
         emit(result.summary)
+    conclude(result, None if retailer is None else [retailer], json=json)
+
+
+def conclude(result: RunResult, retailers: Sequence[str] | None, *, json: bool) -> None:
+    """The error with whose code the command ends, where a person must act on these retailers, or on all of them."""
     if result.refused:
         # A person was told before the collecting began, and was told why the candidate is rejected.
         raise result.refused if json else ManifestChanged("not every retailer went on; why is said above")
@@ -80,9 +85,10 @@ def run_command(
             raise result.rejected
         run_id = result.summary["run_id"]
         raise CandidateRejected(f"{run_id} is rejected, see above: nothing is published, the last good version stands")
-    mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
+    mine = [r for r in result.summary["retailers"] if retailers is None or r["retailer"] in retailers]
     if paused := [r for r in mine if r["waits"]]:
-        raise ScrapeAssetsError(_paused(paused, f"{dataset} --window {result.summary['window']}", tell=json))
+        at = f"{result.summary['dataset']} --window {result.summary['window']}"
+        raise ScrapeAssetsError(_paused(paused, at, tell=json))
     if any(sent["state"] != "delivered" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
 
@@ -173,6 +179,7 @@ def run_window(
             "new": published.new,
             "changes": published.changes,
             "gaps": published.gaps,
+            "held": published.held,
         },
         "sent": [
             {
@@ -224,7 +231,11 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         say(f"all retailers together: {held}")
     if published:
         word = "published" if published["new"] else "was published already"
-        say(f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}")
+        held_back = acceptance.in_number(published["held"])
+        say(
+            f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}"
+            + (f"; {held_back}, see above" if held_back else "")
+        )
         for name, gap in published["gaps"].items():
             say(f"{name} is a gap: {gap}")
     elif acceptance_state == "collecting":
@@ -293,9 +304,14 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
                 "new": done.new,
                 "changes": done.changes,
                 "gaps": done.gaps,
+                "held": done.held,
             }
         )
     else:
-        say(f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows")
+        held_back = acceptance.in_number(done.held)
+        say(
+            f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows"
+            + (f"; {held_back}: scrape-assets why {dataset} --window {key}" if held_back else "")
+        )
         if done.new:
             say(f"next: scrape-assets deliver {dataset} sends it")

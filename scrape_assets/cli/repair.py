@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from scrape_assets.cli.operate import RunResult, run_window
+from scrape_assets.cli.operate import RunResult, conclude, run_window
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
@@ -28,7 +29,7 @@ from scrape_assets.cli.output import (
 from scrape_assets.cli.work import Processes
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
-from scrape_assets.errors import CandidateRejected, DeclarationError, ScrapeAssetsError
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import recover, waive, why
 from scrape_assets.flow.recover import Repair
 from scrape_assets.rules import urls
@@ -78,7 +79,8 @@ def recover_command(
 ) -> None:
     """Repair a window under its own run: just what is broken, from stored pages where only their reading changed.
 
-    Without a selection: everything that the extractor decides, of retailers that are rejected or declared otherwise.
+    Without a selection: of retailers that are rejected, or lack pages, or are declared otherwise; what is published and
+    stands is only taken when it is named.
     """
     if refetch and from_artifacts:
         raise DeclarationError("--refetch asks the site, --from-artifacts does not; expected one of the two")
@@ -99,6 +101,8 @@ def recover_command(
         if not json:
             for one in repairs:
                 say(_intent(one))
+                if one.warning:
+                    say(f"warning: {one.retailer}: {one.warning}")
         before = recover.contents(pool, run_id)
         begun = recover.begin(pool, declaration, run_id, wanted, repairs)
         names = [one.retailer for one in repairs]
@@ -146,7 +150,9 @@ def _dry_run(
         emit({"run_id": run_id, "dry_run": True, "repairs": [one.record() for one in repairs], "previews": previews})
         return
     for one in repairs:
-        say(_intent(one))
+        out.print(_intent(one), highlight=False, markup=False)
+        if one.warning:
+            out.print(f"warning: {one.retailer}: {one.warning}", highlight=False, markup=False)
         stored = {task.task_key for task in one.stored}
         for task in one.tasks[:SHOWN_PAGES]:
             how = "stored page" if task.task_key in stored else "request"
@@ -156,15 +162,30 @@ def _dry_run(
             say(f"  and {len(one.tasks) - SHOWN_PAGES} more; --json lists all of them")
     for seen in previews:
         changes = seen["changes"]
+        if seen["would_fail"]:
+            # Before any change of a value: it is what matters most.
+            ((cause, _),) = Counter(p["reason"] for p in seen["failed"] if p["failure_class"]).most_common(1)
+            out.print(
+                harmless(
+                    f"{seen['retailer']}: {seen['would_fail']} of {seen['pages']} sampled pages would FAIL ({cause})"
+                ),
+                highlight=False,
+                markup=False,
+            )
         table(
             f"{seen['retailer']}: {len(changes)} values of {seen['pages']} stored pages would change",
             ("entity", "field", "now", "then"),
-            [(c["entity_key"], c["field"], c["before"], c["after"]) for c in changes[:SHOWN_CHANGES]],
+            [
+                (c["entity_key"], c["field"], c["before"] or "no row", c["after"] or "no row")
+                if not c["field"]
+                else (c["entity_key"], c["field"], c["before"], c["after"])
+                for c in changes[:SHOWN_CHANGES]
+            ],
         )
         if len(changes) > SHOWN_CHANGES:
             say(f"and {len(changes) - SHOWN_CHANGES} more; --json has all of them")
         for page in seen["failed"]:
-            say(f"{page['url']}: {page['reason']}")
+            out.print(harmless(f"  {page['url']}: {page['reason']}"), highlight=False, markup=False)
     say("nothing was changed; without --dry-run it is done")
 
 
@@ -189,14 +210,7 @@ def _tell(result: RunResult, batches: list[dict[str, Any]], moved: list[dict[str
             say(f"not moved, by the hash over their rows: {', '.join(kept)}")
     if others:
         raise ScrapeAssetsError(f"{', '.join(others)} moved while others were repaired; somebody else works on them")
-    if result.refused:
-        raise result.refused
-    if result.rejected:
-        if json:
-            raise result.rejected
-        raise CandidateRejected(
-            f"{result.summary['run_id']} is rejected, see above: nothing is published, the last good version stands"
-        )
+    conclude(result, [batch["retailer"] for batch in batches], json=json)
 
 
 def waive_command(

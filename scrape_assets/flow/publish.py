@@ -32,7 +32,8 @@ LATE_WINDOWS = 60
 class Published:
     """The version that stands. `new` is false when this candidate had been published before.
 
-    `changes` counts its rows that are new, corrected and withdrawn, `gaps` names retailers that it lacks or carries.
+    `changes` counts its rows that are new, corrected and withdrawn, `gaps` names retailers that it lacks or carries,
+    `held` counts the rules that failed and did not stop it.
     """
 
     dataset_version: int
@@ -40,6 +41,7 @@ class Published:
     new: bool
     changes: dict[str, int] = field(default_factory=dict, compare=False)
     gaps: dict[str, str] = field(default_factory=dict, compare=False)
+    held: int = field(default=0, compare=False)
 
 
 def publish(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime | None = None) -> Published:
@@ -62,7 +64,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
         standing = candidates.standing(tx, run_id)
         proposal = accept.proposed(tx, dataset, run, now)
         if standing and proposal.members and accept.is_published(dataset, proposal.members, standing):
-            return _stands(standing)
+            return _stands(standing, members)
         newest = candidates.dataset_candidate(tx, run_id)
         if newest is None:
             raise CandidateRejected(
@@ -74,7 +76,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
                     f"{run_id} changed since version {newest.dataset_version}, and nobody judged it together yet; "
                     "run the window again to judge what is there. The version stands"
                 )
-            return _stands(newest)
+            return _stands(newest, members)
         if newest.state != "accepted":
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
@@ -107,12 +109,19 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
             kept=[name for name in retailers if dataset.accept_for(name).keep_unverified],
         )
         failpoints.reach("K15", lambda: postgres.lose(tx))
-        _announce(tx, dataset, run, newest, version, held)
-        return Published(version, held["rows"], True, held["changes"], gaps_of(newest.members))
+        unheeded = _held(newest, members)
+        _announce(tx, dataset, run, newest, version, held, unheeded)
+        return Published(version, held["rows"], True, held["changes"], gaps_of(newest.members), unheeded)
 
 
 def _announce(
-    tx: Transaction, dataset: Dataset, run: Run, candidate: DatasetCandidate, version: int, held: dict[str, Any]
+    tx: Transaction,
+    dataset: Dataset,
+    run: Run,
+    candidate: DatasetCandidate,
+    version: int,
+    held: dict[str, Any],
+    unheeded: int,
 ) -> None:
     """The event of a version, due at every declared destination."""
     event_id = uuid.uuid4()
@@ -131,6 +140,7 @@ def _announce(
             "columns": sorted((candidate.verdict or {}).get("columns") or dataset.schema_columns),
             "members": candidate.members,
             "gaps": gaps_of(candidate.members),
+            "held": unheeded,
             "unverified": {name: one["unverified"] for name, one in held["retailers"].items() if one["unverified"]},
         },
         {name: keys.idempotency_key(event_id, name) for name in dataset.publish.to},
@@ -233,12 +243,24 @@ def releasable(pool: Pool, dataset: Dataset, now: datetime | None = None) -> lis
     return windows
 
 
-def _stands(candidate: DatasetCandidate) -> Published:
+def _stands(candidate: DatasetCandidate, members: Sequence[Member]) -> Published:
     assert candidate.dataset_version is not None
     held = candidate.publication or {}
     return Published(
-        candidate.dataset_version, int(held.get("rows", 0)), False, held.get("changes", {}), gaps_of(candidate.members)
+        candidate.dataset_version,
+        int(held.get("rows", 0)),
+        False,
+        held.get("changes", {}),
+        gaps_of(candidate.members),
+        _held(candidate, members),
     )
+
+
+def _held(candidate: DatasetCandidate, members: Sequence[Member]) -> int:
+    """How many rules failed, of the whole and of its accepted retailers, and were held back."""
+    taken = versions.accepted_members(candidate.members)
+    verdicts = [candidate.verdict, *(m.verdict for m in members if m.retailer in taken)]
+    return sum(len(acceptance.held_back((verdict or {}).get("checks", []))) for verdict in verdicts)
 
 
 def gaps_of(members: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -230,6 +230,13 @@ def held_back(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def in_number(held: int) -> str:
+    """What a version says of the rules that failed and did not stop it; nothing where there are none."""
+    if not held:
+        return ""
+    return f"{held} {'rules failed and were' if held != 1 else 'rule failed and was'} held back"
+
+
 def drift_unjudged(verdict: Mapping[str, Any] | None) -> str:
     """What a stored verdict does not say of drift yet, in words; nothing once there were enough windows."""
     beside = ((verdict or {}).get("figures") or {}).get("beside")

@@ -232,7 +232,7 @@ def test_a_correction_of_the_first_window_is_compared_with_what_it_corrects(stor
     for window in (*GOOD, WINDOW):
         story.whole(window)
     raised(story, 1 / 1.5)
-    story.repair(GOOD[0], mode="refetch")
+    story.repair(GOOD[0], retailers=("north",), mode="refetch")
     assert story.judge(GOOD[0]).state == "accepted", story.failed(GOOD[0], "north")
     assert story.release(GOOD[0]).changes["corrected"] == 20
 

@@ -76,7 +76,7 @@ def test_the_whole_repair_by_hand(command: Command, story: Story, shop: Site) ->
     assert len(repair["urls"]) == 10
     assert {change["field"] for change in planned["previews"][0]["changes"]} == {"price"}
     shown = command("recover", *AT, "--dry-run")
-    assert "north: 10 pages, 10 read from stored pages, 0 requests" in shown.err
+    assert shown.out.startswith("north: 10 pages, 10 read from stored pages, 0 requests")
     assert "nothing was changed" in shown.err
     done = command("recover", *AT)
     assert done.code == 0, done.err
@@ -88,6 +88,7 @@ def test_the_whole_repair_by_hand(command: Command, story: Story, shop: Site) ->
     again = command("recover", *AT)
     assert again.code == 2
     assert "nothing of prices@2026-03-05 is rejected" in again.err
+    assert "(none changed)" in again.err
     assert command("why", *AT).out.startswith(f"prices@{WINDOW}: version 1 is published and holds what is accepted")
 
 
@@ -96,7 +97,9 @@ def test_a_correction_is_exported_as_of_each_version(command: Command, story: St
     story.declare(north=".was")
     assert command("run", *AT).code == 0
     story.declare(north=".now")
-    done = command("recover", *AT, "--json")
+    unnamed = command("recover", *AT)
+    assert (unnamed.code, "stands (north declared otherwise" in unnamed.err) == (2, True)
+    done = command("recover", *AT, "--retailer", "north", "--json")
     assert done.code == 0, done.err
     assert done.json["published"]["changes"] == {"new": 0, "corrected": 10, "withdrawn": 0}
     assert done.json["recovery"]["other_partitions_moved"] == 0
@@ -263,8 +266,79 @@ def test_a_row_that_a_page_did_not_give_before_is_said_to_be_new(command: Comman
     assert command("run", *AT).code == 3
     story.declare(north=".now")
     tried = command("try", "north", "--window", WINDOW, "--sample", "1")
-    assert "no row before, a row now" in tried.err
+    assert "no row before; now a row: price 1" in tried.err
     assert "None" not in tried.err
+    seen = command("recover", *AT, "--dry-run")
+    assert "a row: price 10, name Product n0, sku n0" in seen.out
+    assert "None" not in seen.out
+
+
+def test_a_repair_that_would_fail_says_so_before_all_else(command: Command, story: Story) -> None:
+    story.declare(north=".was")
+    assert command("run", *AT).code == 3
+    story.declare(north="b, i")
+    shown = command("recover", *AT, "--dry-run")
+    assert shown.code == 0
+    assert "north: 10 of 10 sampled pages would FAIL (extraction: price" in shown.out
+    (seen,) = command("recover", *AT, "--dry-run", "--json").json["previews"]
+    assert (seen["would_fail"], seen["failed"][0]["failure_class"]) == (10, "extraction")
+
+
+def test_a_repair_that_asks_the_site_for_what_is_published_warns(command: Command, story: Story) -> None:
+    story.whole(WINDOW)
+    told = f"warning: north: 10 pages will be fetched now for the past window {WINDOW}; their prices are today's"
+    words = ("--retailer", "north", "--refetch")
+    assert told in command("recover", *AT, *words, "--dry-run").out
+    assert (
+        command("recover", *AT, *words, "--dry-run", "--json").json["repairs"][0]["warning"] == told.split(": ", 2)[2]
+    )
+    assert told in command("recover", *AT, *words).err
+
+
+def test_a_correction_that_cannot_be_delivered_ends_as_run_would(command: Command, story: Story) -> None:
+    with receiver() as api:
+        story.publish = f"{{to: {{api: {{http: {{url: '{api.url}', timeout: 1s}}}}}}}}"
+        story.accept = "{mode: dry_run}"
+        story.declare(north=".was")
+        assert command("run", *AT).code == 0
+        api.behave = "refuse"
+        story.declare(north=".now")
+        ended = command("recover", *AT, "--retailer", "north")
+        assert (ended.code, "error: not everything could be delivered" in ended.err) == (1, True)
+
+
+def test_what_was_held_back_is_said_with_the_version(command: Command, story: Story) -> None:
+    story.windows(*GOOD[:2])
+    for prices in (story.prices, story.was):
+        prices.update({sku: price * 100 for sku, price in prices.items() if sku.startswith("n")})
+    ran = command("run", *AT)
+    assert ran.code == 0, ran.err
+    held = len(command("status", *AT, "--json").json["retailers"][0]["held"])
+    assert held > 1
+    noted = f"15 rows; {held} rules failed and were held back, see above"
+    assert f"version 1 published: {noted}" in ran.err
+    assert f"version 1: {noted}" in command("status", *AT).err
+    assert f"; {held} rules failed and were held back: scrape-assets why prices" in command("publish", *AT).err
+    assert command("publish", *AT, "--json").json["held"] == held
+    (manifest,) = story.folder.glob(f"published/prices/{WINDOW}/v1/manifest.json")
+    assert json.loads(manifest.read_text())["held"] == held
+
+
+def test_the_windows_say_which_version_stands_and_what_it_lacks(command: Command, story: Story) -> None:
+    story.publish = "{when: available}"
+    story.declare(south=".nothing")
+    assert command("run", *AT).code == 0
+    shown = command("status", "prices", "--json").json["runs"][0]
+    assert shown["version"] == {"dataset_version": 1, "rows": 10, "gaps": {"south": "rejected, missing"}}
+    head, row = command("status", "prices").out.splitlines()[1::2][:2]
+    assert head.split()[-4:] == ["candidate", "version", "rows", "gaps"]
+    assert row.split()[-4:] == ["published", "1", "10", "south"]
+    assert "south is a gap: rejected, missing" in command("status", *AT).err
+    story.publish = "{when: complete}"
+    story.declare(north=".was")
+    command("recover", *AT, "--retailer", "north")
+    assert "rejected (version 1 stands)" in command("status", "prices").out
+    assert "rejected (version 1 stands)" in command("status", *AT).err
 
 
 def test_a_rehearsal_says_what_it_would_have_blocked(command: Command, story: Story) -> None:
