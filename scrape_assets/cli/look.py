@@ -203,7 +203,8 @@ def failed_command(
     for r in rows:
         seen = ", ".join(str(fact) for fact in (r.http_status, r.page_state) if fact)
         tries = f"{r.attempt_count} tries" if r.attempt_count != 1 else "1 try"
-        facts = f"{r.retailer}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
+        where = f"{r.retailer}  {r.context}" if r.context else r.retailer
+        facts = f"{where}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
         for line in (facts, f"  {r.url}", f"  {r.reason}" if r.reason else ""):
             if line:
                 out.print(harmless(line), highlight=False, markup=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,6 +26,8 @@ from pydantic import (
     model_validator,
 )
 
+from scrape_assets.datasets.contexts import Context, ContextFile, ContextRule
+from scrape_assets.datasets.discovery import UrlsRule
 from scrape_assets.datasets.units import (
     USER_IN_ADDRESS,
     Bytes,
@@ -41,6 +43,8 @@ from scrape_assets.datasets.units import (
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import urls, windows
 from scrape_assets.rules.acceptance import Limits
+from scrape_assets.rules.budget import Budget, strictest
+from scrape_assets.rules.discover import DiscoverRule
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import ExtractRule, PageRule
@@ -98,11 +102,19 @@ class FetchRule(_Declared):
 
     via: Literal["http"] = "http"
     rate: Rate = Field(default="5/s", description="requests per time and origin, as 5/s, 30/min or none")
-    concurrency: int = Field(default=8, ge=1, le=256)
+    concurrency: int = Field(default=8, ge=1, le=256, description="requests in flight per origin, over all workers")
     timeout_seconds: Seconds = Field(default=60.0, alias="timeout")
     max_body_bytes: Bytes = Field(default=10_000_000, alias="max_body")
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(default_factory=dict)
     allow_private: bool = False
+    gap: Literal["start", "response"] = Field(
+        default="start", description="what the rate's gap counts from: the last request's start, or its answer's end"
+    )
+    per_day: int | None = Field(default=None, ge=1, description="requests of one day (UTC)")
+    open_tasks: int = Field(
+        default=250_000, ge=1, description="open tasks per run and origin; what else is known waits for room"
+    )
+    robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
 
     @property
     def interval_seconds(self) -> float:
@@ -339,21 +351,19 @@ class DatasetFile(_Declared):
     defaults: DefaultsRule = Field(default_factory=DefaultsRule)
 
 
-class UrlsRule(_Declared):
-    """Where the pages are listed: an inventory file in the dataset's folder or beside the retailer's file."""
-
-    file: str = Field(min_length=1)
-
-
 class RetailerFile(_Declared):
     """One retailer's file as it is written; the file's name is the retailer's."""
 
     site: Site = Field(description="the site's address, as https://www.shop.example")
     basis: str = ""
-    urls: UrlsRule = Field(description="{file: inventory.csv}")
+    urls: UrlsRule = Field(description="{file: inventory.csv}, or sitemap, listing, cursor, links, offset")
     key: tuple[str, ...] = ()
     fetch: FetchRule = Field(default_factory=FetchRule)
     product: PageRule = Field(default_factory=PageRule)
+    contexts: dict[Name, ContextFile] = Field(
+        default_factory=dict, description='{madrid: {postcode: "28001"}}: every page is asked for in each of them'
+    )
+    context: ContextRule = Field(default_factory=ContextRule, description="how they are set up and proved")
     accept: AcceptRule = Field(default_factory=AcceptRule)
 
 
@@ -369,11 +379,18 @@ class Retailer:
     site: str
     basis: str
     urls: UrlsRule
-    inventory_path: Path
+    inventory_path: Path | None
     key: tuple[str, ...]
     fetch: FetchRule
     product: PageRule
     accept: AcceptRule
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+
+    @property
+    def page_functions(self) -> list[str]:
+        """What of pages.py it uses: the page object, and what takes part in setting up a context."""
+        used = [self.product.page_object, *(context.page_function for context in self.contexts.values())]
+        return sorted({reference for reference in used if reference})
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +426,20 @@ class Dataset:
         rule = self._accept(retailer).model_dump(mode="json", by_alias=True, exclude={"canary", "on_unrepaired"})
         return {**rule, "required": list(rule["required"] or ()), "schema": self.schema_columns}
 
+    def budget(self, origin: str) -> Budget:
+        """What the origin may be asked by all retailers whose site it belongs to together."""
+        rules = [one.fetch for one in self.retailers.values() if urls.within(one.site, origin)]
+        return strictest(
+            Budget(
+                rule.interval_seconds,
+                rule.concurrency,
+                rule.gap == "response",
+                rule.per_day,
+                self.retry.base_seconds,
+            )
+            for rule in rules or [FetchRule()]
+        )
+
     def promised_at(self, window_start: datetime) -> datetime | None:
         """When consumers count on a version of the window that begins then; None where nothing is promised."""
         by = self.publish.by
@@ -428,9 +459,20 @@ def request_headers(dataset: Dataset, retailer: Retailer) -> dict[str, str]:
     }
 
 
+def discover_rule(retailer: Retailer) -> DiscoverRule | None:
+    """How its pages are found; None where a file lists them."""
+    return None if retailer.urls.mode == "file" else retailer.urls.rule(retailer.site)
+
+
 def extract_rule(dataset: Dataset, retailer: Retailer) -> ExtractRule:
     """What an extraction process needs to know of this retailer."""
-    return ExtractRule(retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name)
+    return ExtractRule(
+        retailer=retailer.name,
+        page=retailer.product,
+        key=retailer.key,
+        schema_name=dataset.schema_name,
+        proofs={name: context.prove for name, context in retailer.contexts.items()},
+    )
 
 
 def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
@@ -438,8 +480,15 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
 
     Keys without a value are left out, so that a key which a later version adds changes no running run.
     """
+    contexts = {name: one.model_dump(mode="json", exclude_none=True) for name, one in retailer.contexts.items()}
     return {
-        "scope": {"site": retailer.site, "urls": retailer.urls.model_dump()},
+        "scope": {
+            "site": retailer.site,
+            "urls": retailer.urls.model_dump(mode="json", exclude_defaults=True, exclude={"expect"}),
+            # Which tasks there are; what each context is made of stands below.
+            **({"contexts": sorted(contexts)} if contexts else {}),
+        },
+        **({"contexts": contexts} if contexts else {}),
         "fetch": {
             "via": retailer.fetch.via,
             "headers": dict(retailer.fetch.headers),
@@ -468,6 +517,7 @@ def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tup
             key=extract.key,
             fetch=retailer.fetch.model_copy(update=frozen["fetch"]),
             product=extract.page,
+            contexts={name: Context.model_validate(one) for name, one in frozen.get("contexts", {}).items()},
         ),
     )
 
@@ -498,4 +548,5 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) ->
 
 
 def _extract_block(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
-    return extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    block = extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    return block if block["proofs"] else {name: value for name, value in block.items() if name != "proofs"}

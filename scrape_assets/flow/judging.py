@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.rules import acceptance
+from scrape_assets.rules import acceptance, discover
 from scrape_assets.rules.acceptance import Check, Held, Limits
-from scrape_assets.store import candidates, postgres, runs
+from scrape_assets.store import candidates, discovery, postgres, runs
 from scrape_assets.store.candidates import Content, Counts, Earlier
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Run
@@ -43,6 +43,7 @@ def judge(
         states = candidates.page_states(tx, run.run_id, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
+        found = _discovery(tx, dataset, run, retailer, limits, counts)
     assert planned_at is not None
     history = [drift.Window(one.window_start, one.figures) for one in before]
     warming: Held = "warm_up" if len(history) < limits.warm_up else ""
@@ -72,6 +73,7 @@ def judge(
             before=[float(one.figures["gone"]) for one in history],
             warm_up=limits.warm_up,
         ),
+        *found,
         acceptance.canary(partition.canary, first_pages),
         acceptance.page_states(states, limits.page_states),
         acceptance.collisions(counts.collisions),
@@ -83,6 +85,35 @@ def judge(
         *drift.values(both, base),
     ]
     return checks, figures
+
+
+def _discovery(
+    tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits, counts: Counts
+) -> list[Check]:
+    """What the site listed itself: whether all of it was read, and whether it is as much as there should be."""
+    declared = dataset.retailers.get(retailer)
+    if declared is None:
+        return []
+    checks = []
+    if declared.urls.mode != "file":
+        came = discovery.of_retailer(tx, run.run_id, retailer)
+        unseen = None
+        if came.second_pass:
+            seen = came.first_pass + came.second_pass - came.both_passes
+            unseen = max(0.0, discover.estimate(came.first_pass, came.second_pass, came.both_passes) - seen)
+        checks.append(
+            acceptance.discovery(
+                pages=came.pages,
+                read=came.read,
+                problem=came.problem,
+                unseen=unseen,
+                items=came.items,
+                at_least=limits.coverage,
+            )
+        )
+    if (ends := declared.urls.expected) is not None:
+        checks.append(acceptance.expected(counts.planned, ends))
+    return checks
 
 
 def compared_with(tx: Transaction, dataset: Dataset, run: Run, retailer: str) -> list[Earlier]:

@@ -259,7 +259,6 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
     """
     begun = []
     for repair in repairs:
-        retailer = dataset.retailers[repair.retailer]
         bytes_of = {task.task_key: task.sha256 for task in repair.stored}
         batch = Batch(
             recovery_batch_id=uuid.uuid4(),
@@ -290,8 +289,9 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
                 tx,
                 run_id,
                 repair.retailer,
-                origins=runs.partitions(tx, run_id)[repair.retailer].origins,
-                interval_seconds=retailer.fetch.interval_seconds,
+                budgets={
+                    origin: dataset.budget(origin) for origin in runs.partitions(tx, run_id)[repair.retailer].origins
+                },
                 max_attempts=dataset.retry.attempts,
                 deadline_seconds=dataset.deadline_seconds,
             )

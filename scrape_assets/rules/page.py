@@ -9,6 +9,16 @@ from scrape_assets.rules.states import FailureClass
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a site: a page, or with a body, the set-up of a context."""
+
+    url: str
+    method: str = "GET"
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     """A site's answer, whole and inflated, not yet judged. Header names are lower case."""
 

@@ -1,9 +1,9 @@
 -- name: count_open :one
 -- Asked in a statement of its own, after the partition's lock: a single locking statement keeps the snapshot
 -- from before its wait.
-select count(*) as open
-  from scrape.tasks
- where run_id = %(run_id)s and retailer = %(retailer)s and state in ('pending', 'retry_wait', 'leased');
+select (select count(*) from scrape.tasks
+         where run_id = %(run_id)s and retailer = %(retailer)s and state in ('pending', 'retry_wait', 'leased'))
+     + (select count(*) from scrape.frontier where run_id = %(run_id)s and retailer = %(retailer)s) as open;
 
 -- name: get_candidate :maybe
 -- The retailer's current generation.
@@ -86,6 +86,7 @@ copy (
 select count(*) as pages
   from scrape.tasks before
  where before.run_id = %(earlier_run_id)s and before.retailer = %(retailer)s and before.state = 'committed'
+   and not before.discovers
    and not exists (select from scrape.tasks now
                     where now.run_id = %(run_id)s and now.retailer = %(retailer)s
                       and now.canonical_url = before.canonical_url and now.context = before.context);
@@ -96,7 +97,7 @@ select a.page_state, count(*) as tasks
   from scrape.tasks t
   join scrape.attempts a on a.attempt_id = t.attempt_id
  where t.run_id = %(run_id)s and t.retailer = %(retailer)s and a.page_state is not null
-   and t.state in ('committed', 'quarantined', 'gone')
+   and t.state in ('committed', 'quarantined', 'gone') and not t.discovers
  group by a.page_state
  order by tasks desc, a.page_state;
 
@@ -135,10 +136,10 @@ select waiver_id, run_id, retailer, rule, owner, reason, until
 select extract(epoch from clock_timestamp())::float8 as now;
 
 -- name: count_tasks :many
--- The partition's tasks by state.
+-- The partition's tasks by state, without the pages that only name others.
 select state, count(*) as tasks
   from scrape.tasks
- where run_id = %(run_id)s and retailer = %(retailer)s
+ where run_id = %(run_id)s and retailer = %(retailer)s and not discovers
  group by state;
 
 -- name: count_collisions :one

@@ -33,7 +33,10 @@ def product(sku: str, price: str = "19.99", currency: str = "EUR", **more: str) 
 
 
 class Site:
-    """`answer(path)` gives (status, headers, body); `requests` counts by path; `served_limit` paths are answered, others wait for `gate`."""
+    """`answer(path)` gives (status, headers, body), `requests` counts by path; robots.txt is apart of both.
+
+    `served_limit` paths are answered, others wait for `gate`.
+    """
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -42,6 +45,8 @@ class Site:
         self.gate = threading.Event()
         self.served: set[str] = set()
         self.lock = threading.Lock()
+        self.robots: tuple[int, bytes] = (404, b"")
+        self.robots_requests = 0
         self.url = ""
 
 
@@ -54,6 +59,9 @@ def site() -> Iterator[Site]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if self.path == "/robots.txt":
+                self.do_robots()
+                return
             with it.lock:
                 it.requests[self.path] += 1
                 held = it.served_limit is not None and len(it.served | {self.path}) > it.served_limit
@@ -71,6 +79,15 @@ def site() -> Iterator[Site]:
                 self.wfile.write(body)
             except OSError:
                 self.close_connection = True
+
+        def do_robots(self) -> None:
+            with it.lock:
+                it.robots_requests += 1
+            status, body = it.robots
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Tests read `requests`."""
