@@ -132,6 +132,8 @@ def run_window(
     before = status.run_status(pool, run_id)
     planned, refused = run.plan_or_refuse(pool, dataset, window, retailers, now=datetime.now(UTC), frozen=frozen)
     if not quiet:
+        for lacking in deliver.unready(dataset):
+            say(f"warning: {lacking}")
         _say_plan(run_id, planned, before)
         if retailers is None:
             for late in sorted(set(dataset.retailers) - {p.retailer for p in planned}):

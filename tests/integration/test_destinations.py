@@ -670,3 +670,21 @@ def test_csv_has_the_columns_that_the_guide_lists(story: Story, tmp_path: Path) 
     (row, *_) = csv.DictReader(io.StringIO(text))
     assert list(row) == list(deliver.columns(story.dataset))
     assert (row["change"], row["unverified"]) == ("new", "false")
+
+
+def test_what_was_delivered_does_not_wait_for_a_secret_that_is_wrong(
+    story: Story, api: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.whole(WINDOW)
+    story.delivered()
+    for value, said in (("whsec_!!!", "is no base64 text"), ("", "PRICES_SECRET is not set")):
+        monkeypatch.setenv("PRICES_SECRET", value)
+        with pytest.raises(DeclarationError, match=said):
+            deliver.send_again(story.pool, story.dataset, event_of(story), None)
+        assert state(story) == [("api", "delivered", 1)]
+        (lacking,) = deliver.unready(story.dataset)
+        assert lacking.startswith("deliveries to api would wait: ")
+        assert said in lacking
+    monkeypatch.setenv("PRICES_SECRET", SECRET)
+    assert deliver.unready(story.dataset) == []
+    assert deliver.send_again(story.pool, story.dataset, event_of(story), None) == ["api"]

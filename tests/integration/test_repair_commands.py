@@ -387,3 +387,18 @@ def test_a_run_names_the_window_of_every_version_that_it_sends(command: Command,
     ran = command("run", *AT)
     for window in (GOOD[0], WINDOW):
         assert f"lake: prices@{window} version 1 delivered" in ran.err
+
+
+def test_a_secret_that_the_environment_lacks_is_said_before_anything_is_collected(
+    command: Command, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_SECRET", raising=False)
+    story.publish = "{to: {api: {http: {url: 'http://127.0.0.1:9', secret: 'env:NO_SUCH_SECRET', timeout: 1s}}}}"
+    story.declare()
+    told = "warning: deliveries to api would wait: NO_SUCH_SECRET is not set in the environment of this process"
+    checked = command("check")
+    assert (checked.code, told in checked.err) == (0, True)
+    assert command("check", "--json").json["datasets"][0]["warnings"][0] == told.partition(" ")[2] + (
+        "; the declaration names it"
+    )
+    assert command("run", *AT).err.startswith(told)
