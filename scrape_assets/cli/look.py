@@ -9,11 +9,12 @@ import typer
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
+    LookedAt,
     RetailerName,
-    Window,
     declared,
     emit,
     harmless,
+    looked_at,
     opened,
     out,
     run_of,
@@ -180,7 +181,7 @@ def verify_command(json: Json = False) -> None:
 
 def failed_command(
     dataset: DatasetName,
-    window: Window = "current",
+    window: LookedAt = None,
     retailer: RetailerName = None,
     failure_class: Annotated[str | None, typer.Option("--failure-class", help="only this class")] = None,
     json: Json = False,
@@ -189,7 +190,7 @@ def failed_command(
     if failure_class is not None and failure_class not in (classes := [one.value for one in FailureClass]):
         raise DeclarationError(f"there is no failure class {failure_class!r}{nearest(failure_class, classes)}")
     with opened(dataset) as (settings, _, pool):
-        key = window_key(declared(settings, dataset), window)
+        key = looked_at(pool, declared(settings, dataset), window)
         known = sorted(r["retailer"] for r in window_status(pool, dataset, key)["retailers"])
         if retailer is not None and retailer not in known:
             raise DeclarationError(f"{run_of(dataset, key)} has no retailer {retailer}; it has {', '.join(known)}")

@@ -26,13 +26,14 @@ from scrape_assets.cli.output import (
     window_key,
 )
 from scrape_assets.cli.release import SHOWN, UNSENT, say_unsettled, what
-from scrape_assets.cli.work import Processes, collect, machine_of
+from scrape_assets.cli.work import Processes, collect, leased_in_words, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.rules import acceptance
 from scrape_assets.settings import Settings, Store
+from scrape_assets.store import observe, postgres
 from scrape_assets.store.postgres import Pool
 
 
@@ -130,11 +131,15 @@ def run_window(
     began = time.monotonic()
     run_id = run_of(dataset.dataset, window)
     before = status.run_status(pool, run_id)
+    with postgres.transaction(pool) as tx:
+        leased = observe.leased_elsewhere(tx, run_id)
     planned, refused = run.plan_or_refuse(pool, dataset, window, retailers, now=datetime.now(UTC), frozen=frozen)
     if not quiet:
         for lacking in deliver.unready(dataset):
             say(f"warning: {lacking}")
         _say_plan(run_id, planned, before)
+        for row in leased:
+            say(leased_in_words(row))
         if retailers is None:
             for late in sorted(set(dataset.retailers) - {p.retailer for p in planned}):
                 say(f"{late} was declared after {run_id} was made: it begins with the next window, or in another one")

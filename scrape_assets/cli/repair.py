@@ -14,11 +14,13 @@ from scrape_assets.cli.operate import RunResult, conclude, run_window
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
+    LookedAt,
     RetailerName,
     Window,
     declared,
     emit,
     harmless,
+    looked_at,
     opened,
     out,
     run_of,
@@ -47,11 +49,11 @@ def add_to(app: typer.Typer) -> None:
         app.command(command.__name__.removesuffix("_command"))(command)
 
 
-def why_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:
+def why_command(dataset: DatasetName, window: LookedAt = None, json: Json = False) -> None:
     """Say why a window is not published: retailer, rule, expected, got, rows with their pages, and what to run next."""
     with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
-        said = why.explain(pool, declaration, run_of(dataset, window_key(declaration, window)))
+        said = why.explain(pool, declaration, run_of(dataset, looked_at(pool, declaration, window)))
     if json:
         emit(said)
         return
@@ -214,21 +216,38 @@ def _tell(result: RunResult, batches: list[dict[str, Any]], moved: list[dict[str
 
 
 def waive_command(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="the rule's name, as `why` shows it")],
     run: Annotated[str, typer.Option("--run", help="the run, as prices@2026-11-20 or prices@current")],
-    owner: Annotated[str, typer.Option("--owner", help="who answers for it")],
-    reason: Annotated[str, typer.Option("--reason", help="why it may be broken this time")],
-    until: Annotated[str, typer.Option("--until", help="a day or time from which it no longer counts, in UTC")],
+    rule: Annotated[
+        str | None, typer.Argument(metavar="RULE", help="the rule's name, as `why` shows it", show_default=False)
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="who answers for it")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="why it may be broken this time")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="a day or time from which it no longer counts, in UTC")
+    ] = None,
     retailer: RetailerName = None,
+    show: Annotated[bool, typer.Option("--list", help="only show the run's waivers, also those that are over")] = False,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", metavar="ID", help="end this waiver now; it stays on record")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Answer for a failing rule of one run, for a time; it stays in the provenance of what is published with it."""
     dataset, at, window = run.partition("@")
     if not at:
         raise DeclarationError(f"--run {run!r} is no run; expected dataset@window, as prices@2026-11-20")
+    if show or revoke is not None:
+        if rule is not None or (show and revoke is not None):
+            raise DeclarationError("expected one of RULE, --list and --revoke")
+        _waivers(dataset, window, revoke, json=json)
+        return
+    if rule is None or owner is None or reason is None or until is None:
+        named = (("RULE", rule), ("--owner", owner), ("--reason", reason), ("--until", until))
+        missing = ", ".join(name for name, given in named if given is None)
+        raise DeclarationError(f"a waiver names RULE, --owner, --reason and --until; missing: {missing}")
     with opened(dataset) as (settings, _, pool):
         run = run_of(dataset, window_key(declared(settings, dataset), window))
-        done = waive.waive(
+        done, needed = waive.waive(
             pool,
             run,
             rule,
@@ -239,11 +258,39 @@ def waive_command(
             now=datetime.now(UTC),
         )
     if json:
-        emit({"run_id": run, "retailer": retailer, **done.record()})
+        emit({"run_id": run, "retailer": retailer, **done.record(), "needed": needed})
     else:
         whose = f" of {retailer}" if retailer else ""
         say(f"{rule}{whose} of {run} is waived by {done.owner} until {done.until:%Y-%m-%d %H:%M} UTC")
+        if not needed:
+            say(f"{rule}{whose} did not fail when it was judged last: nothing needs this waiver yet")
         say(f"it counts when the window is judged: scrape-assets publish {dataset} --window {run.partition('@')[2]}")
+
+
+def _waivers(dataset: str, window: str, revoke: str | None, *, json: bool) -> None:
+    with opened(dataset) as (settings, _, pool):
+        run = run_of(dataset, window_key(declared(settings, dataset), window))
+        ended = None if revoke is None else waive.revoke(pool, run, revoke)
+        found = waive.listed(pool, run)
+    if json:
+        emit(
+            {
+                "run_id": run,
+                "waivers": [{"retailer": one.retailer, **one.record(), "counts": counts} for one, counts in found],
+            }
+        )
+    elif ended is not None:
+        whose = f" of {ended.retailer}" if ended.retailer else ""
+        say(f"the waiver of {ended.rule}{whose} by {ended.owner} is over; a version that rests on it stands")
+        say(f"it counts when the window is judged: scrape-assets publish {dataset} --window {run.partition('@')[2]}")
+    else:
+        out.print(f"[bold]{run}: {len(found)} waivers[/]", highlight=False)
+        # Not a table: an id that is folded cannot be copied.
+        for one, counts in found:
+            until = f"{'until' if counts else 'ended'} {one.until:%Y-%m-%d %H:%M} UTC"
+            whose = one.retailer or "all retailers together"
+            for line in (f"{one.waiver_id}  {one.rule} of {whose}, by {one.owner}, {until}", f"  {one.reason}"):
+                out.print(harmless(line), highlight=False, markup=False)
 
 
 def _moment(text: str) -> datetime:

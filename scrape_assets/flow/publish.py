@@ -14,7 +14,7 @@ from typing import Any
 from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected
-from scrape_assets.flow import accept
+from scrape_assets.flow import accept, waive
 from scrape_assets.rules import acceptance, keys, versions
 from scrape_assets.store import candidates, postgres, publication, runs
 from scrape_assets.store.candidates import DatasetCandidate, Member
@@ -78,16 +78,18 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
                 )
             return _stands(newest, members)
         if newest.state != "accepted":
+            # Each in a line of its own: they are read one by one.
+            reasons = _reasons(tx, run_id, newest, members) or ["it was not judged yet"]
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
-                f"the last good version stands. {'; '.join(_reasons(newest, members)) or 'It was not judged yet'}"
+                "the last good version stands\n" + "\n".join(reasons)
             )
         if moved := _moved(newest.members, members):
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} was accepted with other rows than {moved} has now; "
                 "run the window again to judge what is there"
             )
-        if expired := _expired(newest, members, candidates.clock(tx)):
+        if expired := _expired(tx, run_id, newest, members):
             raise CandidateRejected(f"{run_id} rests on {expired}; run the window again to judge it without")
         version = publication.last_version(tx, run_id) + 1
         columns = (newest.verdict or {}).get("columns") or dataset.schema_columns
@@ -286,20 +288,28 @@ def _moved(named: Sequence[dict[str, Any]], members: Sequence[Member]) -> str | 
     return None
 
 
-def _expired(candidate: DatasetCandidate, members: Sequence[Member], now: float) -> str | None:
-    """A waiver that the candidate or one of its members needed, and that is over."""
+def _expired(tx: Transaction, run_id: str, candidate: DatasetCandidate, members: Sequence[Member]) -> str | None:
+    """A waiver that the candidate or one of its members needed, and that is over, or was revoked since."""
+    now = candidates.clock(tx)
+    until = {str(one.waiver_id): one.until for one, _ in candidates.all_waivers(tx, run_id)}
     taken = set(versions.accepted_members(candidate.members))
     used = [*((candidate.verdict or {}).get("waivers", []))]
     used += [one for m in members if m.retailer in taken for one in (m.verdict or {}).get("waivers", [])]
     for waiver in used:
-        if datetime.fromisoformat(waiver["until"]).timestamp() <= now:
-            return f"a waiver of {waiver['rule']} by {waiver['owner']} that ended {waiver['until']}"
+        ends = until.get(waiver["waiver_id"], datetime.fromisoformat(waiver["until"]))
+        if ends.timestamp() <= now:
+            return f"a waiver of {waiver['rule']} by {waiver['owner']} that ended {ends.isoformat()}"
     return None
 
 
-def _reasons(candidate: DatasetCandidate, members: Sequence[Member]) -> list[str]:
-    reasons = acceptance.reasons((candidate.verdict or {}).get("checks", []))
+def _reasons(tx: Transaction, run_id: str, candidate: DatasetCandidate, members: Sequence[Member]) -> list[str]:
+    checks = (candidate.verdict or {}).get("checks", [])
+    waivers = candidates.all_waivers(tx, run_id)
+    reasons = acceptance.reasons(checks)
+    reasons += waive.ended_of(waivers, None, [check["rule"] for check in acceptance.failing(checks)])
     for member in members:
         if member.state == "rejected" and member.verdict:
-            reasons += [f"{member.retailer}: {why}" for why in acceptance.reasons(member.verdict["checks"])]
+            failing = [check["rule"] for check in acceptance.failing(member.verdict["checks"])]
+            told = acceptance.reasons(member.verdict["checks"]) + waive.ended_of(waivers, member.retailer, failing)
+            reasons += [f"{member.retailer}: {why}" for why in told]
     return reasons

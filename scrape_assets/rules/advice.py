@@ -10,7 +10,7 @@ from scrape_assets.rules import acceptance, keys, recovery
 REPAIRS = 3
 """Retailers whose repair is offered where a rule over all of them failed."""
 
-JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage")
+JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage", "list_price")
 """Rules that a shop may break by itself: somebody can answer for it. What other rules name is wrong."""
 
 
@@ -57,6 +57,9 @@ def _of_retailer(dataset: str, window: str, one: Mapping[str, Any]) -> list[str]
     if one["compared_with"] and one["compared_with"]["doubts"]:
         # Repaired, it is another one to be compared with.
         found += [*_repair(dataset, one["compared_with"]["window"], name)[1:], f"scrape-assets publish {at}"]
+    if "not_empty" in rules:
+        # Where there is no row, answering for the other rules helps nobody.
+        return found
     if one["canary"] == "failed":
         return [*found, f"scrape-assets resume {at} --retailer {name}"]
     return found + [

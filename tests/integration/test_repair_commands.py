@@ -128,7 +128,10 @@ def test_a_correction_is_exported_as_of_each_version(command: Command, story: St
     ):
         refused = command("export", *AT, *wrong_options)
         assert (refused.code, message in refused.err) == (2, True)
-    shown = command("show", *AT)
+    bare = command("export", "prices", "--as-of", "1")
+    assert f"window {WINDOW}, the newest that has a version" in bare.err
+    assert bare.out == command("export", *AT, "--as-of", "1").out
+    shown = command("show", "prices")
     assert "15 rows: 0 new, 10 corrected, 0 withdrawn since version 1" in shown.out
     assert "10 pages (everything), 10 from stored pages, 0 requests" in shown.out
     assert command("show", *AT, "--version", "1", "--json").json["state"] == "superseded"
@@ -147,6 +150,18 @@ def test_a_waiver_by_hand(command: Command, story: Story) -> None:
     assert "--retailer names whose rule it is" in refused.err
     for retailer in ("north", "south"):
         assert command("waive", "drift:moved", *named, "--retailer", retailer).code == 0
+    assert "nothing needs this waiver" in command("waive", "coverage", *named, "--retailer", "north").err
+    kept = command("waive", "--list", "--run", f"prices@{WINDOW}", "--json").json["waivers"]
+    assert [(one["rule"], one["retailer"], one["counts"]) for one in kept][1:] == [
+        ("drift:moved", "south", True),
+        ("coverage", "north", True),
+    ]
+    revoked = command("waive", "--revoke", kept[2]["waiver_id"], "--run", f"prices@{WINDOW}")
+    assert (revoked.code, "the waiver of coverage of north by ana is over" in revoked.err) == (0, True)
+    assert "coverage of north, by ana, ended 20" in command("waive", "--list", "--run", f"prices@{WINDOW}").out
+    both = command("waive", "coverage", "--list", "--run", f"prices@{WINDOW}")
+    assert (both.code, "expected one of RULE, --list and --revoke" in both.err) == (2, True)
+    assert "missing: RULE, --owner, --reason, --until" in command("waive", "--run", f"prices@{WINDOW}").err
     assert command("publish", *AT).code == 0
     assert f"drift:moved waived by ana until {tomorrow}" in command("show", *AT).out
     for placed, left in (("--owner", "YOU"), ("--reason", "WHY")):
