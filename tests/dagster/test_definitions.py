@@ -444,7 +444,9 @@ def test_two_commands_that_meet_in_dagsters_tables_show_both_and_no_sql(
         key = dg.AssetKey(["shop", "task_plan"])
         instance.fetch_materializations(key, limit=1)
 
-    owner = postgres.with_database(server.owner_url, url.rpartition("/")[2].partition("?")[0])
+    with postgres.transaction(pool) as tx:
+        ((name,),) = tx.execute("select current_database()").fetchall()
+    owner = postgres.with_database(server.owner_url, name)
 
     def meets(times: int) -> None:
         with postgres.connect(owner, autocommit=True) as tx:
