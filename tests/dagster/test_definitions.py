@@ -27,7 +27,7 @@ from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import accept, publish, run
 from scrape_assets.rules import keys, windows
 from scrape_assets.rules.windows import WindowRule
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 
@@ -435,7 +435,7 @@ def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Setting
 
 
 def test_two_commands_that_meet_in_dagsters_tables_show_both_and_no_sql(
-    project: settings.Settings, shop: RunningShop, pool: Pool, url: str, server: embedded.Server
+    project: settings.Settings, shop: RunningShop, pool: Pool, url: str
 ) -> None:
     dataset, window = load.dataset(project.project, "shop"), today(project)
     planned, _ = run.plan_or_refuse(pool, dataset, window, ["fjordgear"], now=datetime.now(UTC))
@@ -444,15 +444,10 @@ def test_two_commands_that_meet_in_dagsters_tables_show_both_and_no_sql(
         key = dg.AssetKey(["shop", "task_plan"])
         instance.fetch_materializations(key, limit=1)
 
-    with postgres.transaction(pool) as tx:
-        ((name,),) = tx.execute("select current_database()").fetchall()
-    owner = postgres.with_database(server.owner_url, name)
-
     def meets(times: int) -> None:
-        with postgres.connect(owner, autocommit=True) as tx:
+        with postgres.transaction(pool) as tx:
             tx.execute("drop sequence if exists dagster.met")
             tx.execute("create sequence dagster.met")
-            tx.execute("grant all on sequence dagster.met to public")
             tx.execute(
                 "create or replace function dagster.meet() returns trigger language plpgsql as $$ begin"
                 f" if nextval('dagster.met') <= {times} then raise exception 'who was first' using errcode = '23505';"
