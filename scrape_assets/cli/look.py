@@ -26,7 +26,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import run, status, verify
-from scrape_assets.rules import acceptance
+from scrape_assets.rules import acceptance, refusals
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -244,13 +244,13 @@ def say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']} is not planned: `scrape-assets run` plans it, or says why not")
         if r["waits"]:
             ends = " Its open tasks are quarantined 6 h after that, unless it is resumed." if r["stopped_at"] else ""
-            say(f"{r['retailer']} is paused: {r['paused']}.{ends}")
+            say(f"{r['retailer']} is {refusals.in_words(r['paused'])}.{ends}")
         elif r["closing_at"]:
             say(f"{r['retailer']} was closed at {r['closing_at']:%Y-%m-%d %H:%M} UTC")
         for reason in r["reasons"]:
             say(f"{r['retailer']}: {reason}")
         for sample in r["samples"]:
-            say("  as " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+            say(f"  {r['retailer']}: {acceptance.in_words(sample)}")
         for held in r["held"]:
             say(f"{r['retailer']}: {held}")
         if r["drift"]:

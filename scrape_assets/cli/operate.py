@@ -31,7 +31,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
-from scrape_assets.rules import acceptance
+from scrape_assets.rules import acceptance, refusals
 from scrape_assets.settings import Settings, Store
 from scrape_assets.store import observe, postgres
 from scrape_assets.store.postgres import Pool
@@ -96,7 +96,7 @@ def conclude(result: RunResult, retailers: Sequence[str] | None, *, json: bool) 
 
 def _paused(retailers: Sequence[dict[str, Any]], at: str, *, tell: bool) -> str:
     """What lets them go on; `tell`: and why they do not, which a person read above."""
-    why = [f"{r['retailer']} is paused{': ' + r['paused'] if tell else ', see above'}" for r in retailers]
+    why = [f"{r['retailer']} is {refusals.in_words(r['paused']) if tell else 'paused, see above'}" for r in retailers]
     ways = f"`scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
     if broken := [r["retailer"] for r in retailers if r["canary"] == "failed"]:
         one = f"{at} --retailer {broken[0]}"

@@ -136,9 +136,10 @@ def _intent(one: Repair) -> str:
     joined = f", and {one.joined} open ones with them" if one.joined else ""
     stored = len(one.stored) + one.joined_stored
     changed = f" ({', '.join(one.changed)} changed)" if one.changed else ""
+    canary = "; its canary failed, and begins again with this repair" if one.canary_failed else ""
     return (
         f"{one.retailer}: {len(one.tasks)} pages{joined}, {stored} read from stored pages, "
-        f"{one.requests} requests; extractor {one.frozen.extractor_version}{changed}"
+        f"{one.requests} requests; extractor {one.frozen.extractor_version}{changed}{canary}"
     )
 
 

@@ -51,6 +51,8 @@ class Repair:
     interval_seconds: float
     stands: bool
     """Rows of it are published in the version that stands."""
+    canary_failed: bool
+    """It was stopped by its canary, which begins anew."""
     past_window: str | None
     """The window, where it is over: what is fetched now is of today."""
 
@@ -78,6 +80,7 @@ class Repair:
             "from_artifacts": len(self.stored) + self.joined_stored,
             "requests": self.requests,
             "warning": self.warning or None,
+            "canary_failed": self.canary_failed,
             "seconds_at_declared_rate": self.requests * self.interval_seconds,
             "changed": list(self.changed),
             "extractor_version": self.frozen.extractor_version,
@@ -233,6 +236,7 @@ def _select(
         frozen,
         retailer.fetch.interval_seconds,
         stands,
+        partition.canary == "failed",
         run.collection_window if run.window_end <= datetime.now(UTC) else None,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import accept, publish, recover, status, waive
-from scrape_assets.rules import acceptance, advice, keys, recovery, versions
+from scrape_assets.rules import acceptance, advice, keys, recovery, refusals, versions
 from scrape_assets.store import candidates, observe, outbox, postgres, publication, runs
 from scrape_assets.store.candidates import Member, Waiver
 from scrape_assets.store.postgres import Pool, Transaction
@@ -274,7 +274,7 @@ def _waits_for(dataset: Dataset, member: Member, partition: Partition, counts: A
         known = "" if member.retailer in dataset.retailers else ", and it is no longer declared"
         return f"it is not planned{known}"
     if partition.pause_reason:
-        return f"it is paused: {partition.pause_reason}"
+        return f"it is {refusals.in_words(partition.pause_reason)}"
     left = counts.pending + counts.retry_wait + counts.leased + counts.waiting
     if again is not None:
         return (

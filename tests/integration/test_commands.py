@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
@@ -479,3 +481,33 @@ def test_durations_are_shown_as_they_are_written(command: Command, tmp_path: Pat
     assert "published when complete, within 2d of its start" in shown
     assert "retry attempts 3, base 0.1s, cap 30m" in shown
     assert "0:00" not in shown.replace("00:00 ", "")
+
+
+def test_the_program_says_which_version_it_is(command: Command) -> None:
+    assert command("--version") == (0, f"{version('scrape-assets')}\n", "")
+
+
+def test_a_retailer_of_two_datasets_is_offered_once(command: Command, tmp_path: Path, shop: Site) -> None:
+    for name in ("prices", "stock"):
+        make.dataset(tmp_path, {"alpha": (shop.url, ["/p/1"]), "beta": (shop.url, ["/p/1"])}, name=name)
+    assert "expected one of alpha, beta" in command("try", "zzzzzz", f"{shop.url}/p/1").err
+
+
+def test_a_stopped_retailer_is_said_to_be_stopped_and_not_also_paused(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    plan.plan(pool, make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])}), today(), now=datetime.now(UTC))
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "update scrape.run_partitions set paused_at = clock_timestamp(), stopped_at = clock_timestamp(),"
+            " pause_reason = 'stopped: its last 10 were refused'"
+        )
+    assert "north is stopped: its last 10 were refused." in command("status", "prices", "--window", "current").err
+    looked = command("why", "prices").out
+    assert "north: it is stopped: its last 10 were refused" in looked
+    assert "scrape-assets resume prices" in looked
+
+
+def test_the_stores_status_says_why_apart_from_where(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE_URL")
+    assert re.fullmatch(r"not running: \S+ \(.+\)\n", command("db", "status").out)

@@ -133,7 +133,7 @@ def test_a_correction_is_exported_as_of_each_version(command: Command, story: St
     assert bare.out == command("export", *AT, "--as-of", "1").out
     shown = command("show", "prices")
     assert "15 rows: 0 new, 10 corrected, 0 withdrawn since version 1" in shown.out
-    assert "10 pages (everything), 10 from stored pages, 0 requests" in shown.out
+    assert "10 pages (no selection), 10 from stored pages, 0 requests" in shown.out
     assert command("show", *AT, "--version", "1", "--json").json["state"] == "superseded"
     assert command("show", *AT, "--version", "9").code == 2
 
@@ -417,3 +417,44 @@ def test_a_secret_that_the_environment_lacks_is_said_before_anything_is_collecte
         "; the declaration names it"
     )
     assert command("run", *AT).err.startswith(told)
+
+
+def test_rows_that_break_a_rule_are_shown_in_the_form_of_why(command: Command, story: Story, shop: Site) -> None:
+    story.windows(*GOOD)
+    story.declare(north=".was")
+    ran = command("run", *AT)
+    (row, *_) = [line for line in ran.err.splitlines() if line.startswith("  north: drift:moved ")]
+    assert f" {shop.url}/p/n" in row
+    assert " price = '" in row
+    assert ", before '" in row
+    assert row.endswith(")") and len(row.rpartition("(page ")[2]) == 12 + len(")")
+
+
+def test_a_site_that_answers_503_is_asked_again_and_no_stored_page_is_read(command: Command, story: Story) -> None:
+    story.answers = {f"n{number}": (503, {}, b"later") for number in range(10)}
+    story.declare()
+    command("run", *AT)
+    offered = command("why", *AT, "--json").json["next"]
+    assert not any(line.startswith("scrape-assets try prices/north") for line in offered), offered
+    assert f"scrape-assets recover prices --window {WINDOW} --retailer north --dry-run" in offered
+
+
+def test_a_repair_of_what_its_canary_stopped_says_that_the_canary_begins_again(command: Command, story: Story) -> None:
+    story.accept = "{canary: 3}"
+    story.declare(north="i.none")
+    command("run", *AT)
+    story.declare(north=".now")
+    shown = command("recover", *AT, "--retailer", "north", "--dry-run")
+    assert "; its canary failed, and begins again with this repair" in shown.out
+    assert command("recover", *AT, "--retailer", "north", "--dry-run", "--json").json["repairs"][0]["canary_failed"]
+
+
+def test_who_resumes_is_told_what_was_given_up(command: Command, story: Story) -> None:
+    story.answers = {"n3": (200, {}, b"<html><body>another shop</body></html>")}
+    story.declare()
+    story.collect(WINDOW)
+    assert command("pause", *AT, "--retailer", "north").code == 0
+    told = f"north: 1 page was given up and stays so until: scrape-assets recover prices --window {WINDOW} --retailer north"
+    assert told in command("resume", *AT).err
+    command("pause", *AT)
+    assert command("resume", *AT, "--json").json["given_up"] == {"north": 1}
