@@ -385,8 +385,17 @@ def test_another_expectation_is_judged_by(pool: Pool, tmp_path: Path, shop: scri
 
 def test_what_is_expected_is_counted_once_for_all_contexts(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
     catalogue = Catalogue(40)
-    shop.answer, catalogue.url = catalogue.answer, shop.url
-    contexts = "contexts: {a: {prove: {css: h1, equals: A}}, b: {prove: {css: h1, equals: B}}}\n"
-    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, expect: 35..45}", contexts)
+    catalogue.url = shop.url
+
+    def answer(path: str) -> Answer:
+        answered = catalogue.answer(path)
+        return answered._replace(body=answered.body.replace(b"<h1>", b"<p id=zip>1</p><h1>"))
+
+    shop.answer = answer
+    proof = '{prove: {css: "#zip", equals: "1"}}'
+    dataset = declared(
+        tmp_path, shop, "{sitemap: /sitemap.xml, expect: 35..45}", f"contexts: {{a: {proof}, b: {proof}}}\n"
+    )
     collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 80
     assert judged(pool, dataset)[1]["expect"]["got"] == "40"
