@@ -146,6 +146,8 @@ def check_command(
     else:
         for one in checked:
             _show(one)
+            for warning in one["warnings"]:
+                say(f"warning: {warning}")
             show_cases(one["cases"], one["broken_cases"])
     problems = [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]
     if problems := [*problems, *(line for one in checked for line in one["broken_cases"])]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from scrape_assets.flow import publish
 from scrape_assets.rules import acceptance
 from scrape_assets.store import candidates, discovery, observe, outbox, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -45,7 +46,7 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             }
             for row in observe.partition_counts(tx, run_id)
         ]
-        newest = candidates.dataset_candidate(tx, run_id)
+        newest, standing = candidates.dataset_candidate(tx, run_id), candidates.standing(tx, run_id)
         paused = observe.pauses(tx, run_id)
         deliveries = [
             {
@@ -75,6 +76,14 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             "state": newest.state,
             "dataset_version": newest.dataset_version,
             "reasons": acceptance.reasons((newest.verdict or {}).get("checks", [])),
+            "held": acceptance.held_back((newest.verdict or {}).get("checks", [])),
+        },
+        "version": None
+        if standing is None
+        else {
+            "dataset_version": standing.dataset_version,
+            "rows": (standing.publication or {}).get("rows"),
+            "gaps": publish.gaps_of(standing.members),
         },
         "paused_origins": [
             {"origin": row.origin, "until": row.paused_until, "reason": row.pause_reason} for row in paused

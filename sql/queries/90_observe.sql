@@ -73,6 +73,14 @@ select distinct on (t.retailer) t.retailer, count(*) over (partition by t.retail
  where t.run_id = %(run_id)s and t.state = 'retry_wait'
  order by t.retailer, a.finished_at desc nulls last;
 
+-- name: leased_elsewhere :many
+-- Per retailer of one run: pages that another worker has, and when the last of their leases ends unless it is extended.
+select retailer, count(*) as pages, max(lease_until) as until
+  from scrape.tasks
+ where run_id = %(run_id)s and state = 'leased' and lease_owner <> %(worker)s
+ group by retailer
+ order by retailer;
+
 -- name: given_up :many
 -- Per retailer of one run: why its quarantined pages were given up, the commonest reasons.
 select retailer, failure_class, reason, pages
@@ -105,6 +113,18 @@ select r.run_id, r.collection_window, r.window_start, r.window_end, r.created_at
  where r.dataset_id = %(dataset_id)s
  order by r.window_start desc
  limit %(at_most)s;
+
+-- name: newest_window :maybe
+-- The window that a person means who names none: the newest that was planned, or that has a version.
+select r.collection_window
+  from scrape.runs r
+ where r.dataset_id = %(dataset_id)s
+   and case when %(published)s
+            then exists (select from scrape.dataset_candidates d where d.run_id = r.run_id and d.state = 'published')
+            else exists (select from scrape.run_partitions p where p.run_id = r.run_id and p.planned_at is not null)
+       end
+ order by r.window_start desc
+ limit 1;
 
 -- name: open_work :many
 -- Partitions with open tasks, for a worker that is told no window: oldest window first.
