@@ -24,6 +24,7 @@ from scrape_assets.cli.output import (
 )
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
+from scrape_assets.datasets.units import written
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import run, status, verify
 from scrape_assets.rules import acceptance, refusals
@@ -258,8 +259,14 @@ def say_retailers(summary: dict[str, Any]) -> None:
 
 
 def _say_pages(r: dict[str, Any]) -> None:
-    """What was met on the way, what waits to be tried again, and why pages were given up."""
+    """What its lists gave, what was met on the way, what waits and why, and why pages were given up."""
     name = r["retailer"]
+    if lists := r["lists"]:
+        problem = f"; {lists['problem']}" if lists["problem"] else ""
+        say(f"{name}: {lists['read']} of {lists['pages']} pages that name others read{problem}")
+    for one in r["waiting_for_room"]:
+        wait = written(round(one["oldest_seconds"]))
+        say(f"{name}: {one['pages']} pages wait for room at {one['origin']}, the oldest for {wait} (fetch.open_tasks)")
     if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
         say(f"{name}: {r['attempts']} attempts, among them {met}")
     if again := r["to_try_again"]:
