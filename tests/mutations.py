@@ -59,6 +59,34 @@ RULES = "scrape_assets/rules/"
 READING = ("tests/unit/test_zero_config.py", "tests/pages/test_visible_pages.py")
 
 MUTATIONS = (
+    Mutation(
+        "a redesign stops nobody",
+        RULES + "template.py",
+        "count <= SHARE * PAGES",
+        "count <= PAGES",
+        ("tests/unit/test_template.py", f"{TESTS}test_templates.py"),
+    ),
+    Mutation(
+        "a redesign passes when its values look fine",
+        RULES + "template.py",
+        "passed = share <= limit or len(unlike) <= FEW",
+        "passed = True",
+        (f"{TESTS}test_templates.py",),
+    ),
+    Mutation(
+        "templates are not stored",
+        COMMIT,
+        "template = r.template",
+        "template = null",
+        (f"{TESTS}test_templates.py",),
+    ),
+    Mutation(
+        "what was waived is no baseline",
+        RULES + "template.py",
+        "for one in history:\n        for page_type",
+        "for one in list(history)[1:]:\n        for page_type",
+        ("tests/unit/test_template.py", f"{TESTS}test_templates.py"),
+    ),
     Mutation("no fence at all", COMMIT, FENCE, f"true{LOCKED}true", (f"{TESTS}test_fence.py",)),
     Mutation(
         "no attempt_id in the fence",

@@ -72,6 +72,8 @@ class Judgement:
     seconds: float = 0.0
     discovered: str | None = None
     """What the page names, as a JSON object, where it is one that names others."""
+    template: str | None = None
+    """What the page is laid out like, where it gives rows or should."""
 
     def observations(self) -> list[dict[str, Any]]:
         """The rows as objects, for those who do not hand them to the database."""
@@ -159,6 +161,7 @@ class _Child(asyncio.Protocol):
                     header["peak"],
                     header["seconds"],
                     rows.decode() if "discovered" in header else None,
+                    header.get("template"),
                 )
             )
         self.on_answer()

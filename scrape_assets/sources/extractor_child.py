@@ -121,6 +121,7 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
         "reason": judged.reason,
         "count": 0,
         "collisions": 0,
+        "template": judged.template,
     }
     if judged.failure_class is not None:
         return answer, b""
