@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -11,6 +11,17 @@ from scrape_assets.rules.discover import DiscoverRule, Mode
 from scrape_assets.rules.spec import CssSelector
 
 FOUND_BY_SITE: tuple[Mode, ...] = ("sitemap", "listing", "cursor", "links", "offset")
+
+_WHICH = frozenset({"include", "exclude", "per_page"})
+_KEYS: dict[Mode, frozenset[str]] = {
+    "file": frozenset(),
+    "sitemap": _WHICH | {"lastmod"},
+    "listing": _WHICH | {"item", "page", "pages", "empty", "passes"},
+    "cursor": _WHICH | {"item", "items", "page", "next", "empty"},
+    "links": _WHICH | {"item", "follow", "depth"},
+    "offset": _WHICH | {"item", "items", "page", "step", "empty", "passes"},
+}
+"""What may stand beside each."""
 
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
 
@@ -39,6 +50,7 @@ def _count_range(text: str) -> str:
     return text
 
 
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_places)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_places), Field(min_length=1)]
 
 
@@ -63,13 +75,19 @@ class UrlsRule(BaseModel):
     pages: CssSelector | None = Field(default=None, description="where `page 1 of N` stands")
     next: str | None = Field(default=None, description="the link to the next page, or in JSON the cursor's path")
     follow: CssSelector | None = Field(default=None, description="links to pages that name further ones")
-    empty: CssSelector | None = Field(default=None, description="the sign of a list that is empty")
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    empty: str | None = Field(
+        default=None,
+        description="the sign of a list that is empty; in JSON a path where 0, false or nothing stands then",
+    )
+    include: Patterns = ()
+    exclude: Patterns = ()
     depth: int = Field(default=5, ge=1, le=100, description="how many links away from the first pages")
     per_page: int = Field(default=50_000, ge=1, description="the most addresses of one kind that one page may name")
     step: int | None = Field(default=None, ge=1, description="how far apart two offsets are")
     passes: int = Field(default=2, ge=1, le=2, description="how often a listing, or a list with offsets, is walked")
+    lastmod: Literal["ignore", "trust"] = Field(
+        default="ignore", description="trust: a page that its sitemap calls older than our copy is not asked for"
+    )
     expect: Annotated[str, AfterValidator(_count_range)] | None = Field(
         default=None, description="how many items there are, as 45k..55k"
     )
@@ -89,11 +107,16 @@ class UrlsRule(BaseModel):
         missing = [name for name in needs.get(mode, ()) if getattr(self, name) is None]
         if missing:
             raise ValueError(f"{mode} needs {' and '.join(missing)} beside it")
+        allowed = _KEYS[mode]
+        if unknown := sorted(self.model_fields_set - allowed - {mode, "expect"}):
+            raise ValueError(
+                f"{unknown[0]} means nothing with {mode}; it knows {', '.join(sorted(allowed)) or 'no more'}"
+            )
         mark = {"listing": "{page}", "cursor": "{cursor}", "offset": "{offset}"}.get(mode)
         if self.page is not None and (mark is None or mark not in self.page):
             raise ValueError(f"page: expected an address with {mark}" if mark else f"page means nothing with {mode}")
         if mode in ("listing", "links") or (mode in ("cursor", "offset") and self.items is None):
-            for name in ("item", "next"):
+            for name in ("item", "next", "empty"):
                 selector = getattr(self, name)
                 if selector is not None:
                     _css(name, selector)
@@ -132,6 +155,7 @@ class UrlsRule(BaseModel):
             per_page=self.per_page,
             step=self.step or 0,
             passes=self.passes,
+            trust_lastmod=self.lastmod == "trust",
         )
 
 

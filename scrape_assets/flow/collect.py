@@ -16,31 +16,37 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from scrape_assets import failpoints
 from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
-from scrape_assets.flow import stored
+from scrape_assets.flow import revalidate, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
+from scrape_assets.flow.revalidate import Standing
 from scrape_assets.flow.robots import Robots
 from scrape_assets.flow.sessions import Sessions, Unready
 from scrape_assets.flow.turns import NotNow, OriginPaused, PageGate, TurnLost, Turns
 from scrape_assets.rules import urls
-from scrape_assets.rules.discover import SITEMAP_BYTES
 from scrape_assets.rules.page import FetchFailure, Request, Response
+from scrape_assets.rules.robots import RobotsRules
+from scrape_assets.rules.sitemaps import SITEMAP_BYTES
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.sources.http import HttpSource, Jar
 from scrape_assets.sources.memory import give_back
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
-from scrape_assets.store.lease import Claim, Lease
+from scrape_assets.store.lease import Claim, Known, Lease
 from scrape_assets.store.postgres import Pool
+
+ROBOTS_TRIES = 20
+"""So often another worker's reading of a robots.txt is looked for, before a page that leads there is given up."""
 
 NO_ROOM_SECONDS = 0.2
 """How soon a worker looks again for a slot at an origin whose slots are all taken."""
@@ -226,20 +232,33 @@ class Worker:
         if self._robots.known(assignment.run.run_id, origin) or assignment.retailer.fetch.robots == "ignore":
             return True
         async with self._turns.line(origin):
-            gate = self._gate(assignment, lambda: not self.stopped)
+            gate = self._gate(assignment, lambda: not self.stopped, for_robots=True)
             try:
                 return await self._robots.read(assignment, origin, gate)
             except NotNow:
                 return False
 
-    def _gate(self, assignment: Assignment, is_mine: Callable[[], bool]) -> PageGate:
-        obeyed = assignment.retailer.fetch.robots == "obey"
+    async def _rules(self, assignment: Assignment, origin: str) -> RobotsRules | FetchFailure | None:
+        """What the origin's robots.txt says; read now where a redirect or a set-up is the first that leads there."""
+        for _ in range(ROBOTS_TRIES):
+            if (known := self._robots.known(assignment.run.run_id, origin)) is not None:
+                return known
+            may = await self._may_ask(assignment, origin)
+            if isinstance(may, FetchFailure):
+                await self._robots.rest(assignment, origin)
+                return may
+            if not may:
+                await asyncio.sleep(REAP_SECONDS)
+        return FetchFailure(FailureClass.ROBOTS, f"the robots.txt of {origin} is not read yet")
+
+    def _gate(self, assignment: Assignment, is_mine: Callable[[], bool], *, for_robots: bool = False) -> PageGate:
+        obeyed = assignment.retailer.fetch.robots == "obey" and not for_robots
         return PageGate(
             self._turns,
             hold_seconds=assignment.retailer.fetch.timeout_seconds,
             budget=assignment.dataset.budget,
             is_mine=is_mine,
-            rules=partial(self._robots.known, assignment.run.run_id) if obeyed else None,
+            rules=partial(self._rules, assignment) if obeyed else None,
         )
 
     async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:
@@ -312,6 +331,7 @@ class Worker:
     ) -> None:
         """One claimed task: its page is fetched and judged, and the result is with the committer."""
         jar: Jar | None = None
+        still: Standing | None = None
         try:
             if origin in self._turns.paused:
                 raise OriginPaused
@@ -325,9 +345,8 @@ class Worker:
                     return
                 answer, observed_at = page
             else:
-                answer, jar = await self._sessions.page(assignment, claim)
+                answer, jar, still = await self._page(assignment, claim, origin)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
-                await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
             failpoints.reach("K4")
             self._fetched(claim, origin, fetching, room)
             judged = await self._judge(assignment, claim, answer)
@@ -337,6 +356,7 @@ class Worker:
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
                 judged = await self._judge(assignment, claim, answer)
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
+            revalidate.remember(result, claim, answer, still)
             if claim.from_artifact is not None:
                 stored.keep(result, claim)
             self._put(assignment, result)
@@ -358,6 +378,30 @@ class Worker:
             if origin:
                 self._turns.end(origin)
         room.set()
+
+    async def _page(
+        self, assignment: Assignment, claim: Claim, origin: str
+    ) -> tuple[Response | FetchFailure, Jar | None, Standing | None]:
+        """The page, asked for as far as it may have changed."""
+        if claim.known is None:
+            answer, jar = await self._asked(assignment, claim, origin)
+            return answer, jar, None
+        if (still := await asyncio.to_thread(revalidate.unasked, self._artifacts, claim)) is not None:
+            return still.page, None, still
+        answer, jar = await self._asked(assignment, claim, origin, claim.known)
+        if (still := await asyncio.to_thread(revalidate.confirmed, self._artifacts, claim, answer)) is not None:
+            return still.page, jar, still
+        if isinstance(answer, Response) and answer.status == HTTPStatus.NOT_MODIFIED:
+            # Its bytes are gone, or are not what they were.
+            answer, jar = await self._asked(assignment, claim, origin)
+        return answer, jar, None
+
+    async def _asked(
+        self, assignment: Assignment, claim: Claim, origin: str, known: Known | None = None
+    ) -> tuple[Response | FetchFailure, Jar | None]:
+        answer, jar = await self._sessions.page(assignment, claim, known)
+        await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
+        return answer, jar
 
     async def _judge(self, assignment: Assignment, claim: Claim, answer: Response | FetchFailure) -> Judgement | None:
         """What the page says; None when there is none."""
@@ -461,6 +505,7 @@ class Worker:
             )
         if claims:
             failpoints.reach("K1")
+            claims = revalidate.look_up(self._pool, assignment, claims)
         return claims
 
     def _claim_stored(self, assignment: Assignment, wanted: int) -> list[Claim]:

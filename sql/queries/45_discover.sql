@@ -1,17 +1,18 @@
 -- name: add_children :one
--- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own kind had named. The
+-- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own list had named. The
 -- page's commit is the only one that writes them, under the lock of its partition.
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
         task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, entity text,
-        depth integer, barren integer, position integer)
+        depth integer, barren integer, position integer, modified_at timestamptz)
 ), parent as materialized (
     select * from scrape.tasks where task_key = %(parent)s
 ), waiting as (
     insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
-                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id)
+                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id,
+                                 modified_at)
     select f.task_key, p.run_id, p.retailer, p.context, f.page_type, f.discovers, f.url, f.canonical_url, f.origin,
-           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id
+           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id, f.modified_at
       from found f cross join parent p
      where not exists (select from scrape.tasks t where t.task_key = f.task_key)
      order by f.task_key
@@ -35,7 +36,8 @@ select (select count(*)
          where not f.discovers
            and not exists (select from scrape.links l join scrape.tasks other on other.task_key = l.parent_key
                             where l.run_id = p.run_id and l.child_key = f.task_key and l.parent_key <> p.task_key
-                              and other.page_type = p.page_type and other.context = p.context)) as fresh,
+                              and other.page_type = p.page_type and other.context = p.context
+                              and coalesce(other.entity, other.canonical_url) = coalesce(p.entity, p.canonical_url))) as fresh,
        array(select distinct origin from waiting order by origin) as origins;
 
 -- name: named_elsewhere :maybe
@@ -89,9 +91,10 @@ with room as materialized (
     delete from scrape.frontier f using picked p where f.task_key = p.task_key
 ), admitted as (
     insert into scrape.tasks (task_key, run_id, retailer, context, page_type, discovers, depth, barren, url,
-                              canonical_url, origin, entity, priority, max_attempts, generation, recovery_batch_id)
+                              canonical_url, origin, entity, priority, max_attempts, generation, recovery_batch_id,
+                              modified_at)
     select task_key, run_id, retailer, context, page_type, discovers, depth, barren, url, canonical_url, origin, entity,
-           priority, max_attempts, generation, recovery_batch_id
+           priority, max_attempts, generation, recovery_batch_id, modified_at
       from picked
      order by task_key
     returning 1
@@ -106,6 +109,11 @@ select retailer, origin, count(*) as pages,
  where run_id = %(run_id)s
  group by retailer, origin
  order by retailer, origin;
+
+-- name: count_addresses :one
+select count(distinct t.canonical_url) as addresses
+  from scrape.tasks t
+ where t.run_id = %(run_id)s and t.retailer = %(retailer)s and not t.discovers;
 
 -- name: discovery_of_retailer :one
 -- How far the pages that name others came, how many items they named, and what two passes over a list saw of it.
