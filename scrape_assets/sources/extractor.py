@@ -358,7 +358,7 @@ class ExtractorPool:
     async def _watch(self) -> None:
         """Ends children that hang, in their page or in their start, and has others stand in before that."""
         while True:
-            await asyncio.sleep(min(self._timeout_seconds / 4, 1.0))
+            await asyncio.sleep(min(self._timeout_seconds / 4, SLOW_SECONDS / 3))
             for child in self._children:
                 allowed = self._timeout_seconds if child.ready else START_SECONDS
                 busy = bool(child.pages) or not child.ready
