@@ -243,6 +243,7 @@ def test_a_gzip_file_that_declares_no_encoding_is_left_as_it_is() -> None:
     assert page({"/": reply(packed)}).body == packed
 
 
+# BC036
 def test_gzip_inside_gzip_is_inflated_once_as_declared() -> None:
     inner = gzip.compress(PAGE)
     assert page({"/": reply(gzip.compress(inner), Content_Encoding="gzip")}).body == inner
@@ -289,6 +290,7 @@ def test_a_proxy_named_in_the_environment_is_not_used(monkeypatch: pytest.Monkey
 # Bodies that lie
 
 
+# BC038
 @pytest.mark.parametrize(
     "answer",
     [
@@ -325,6 +327,7 @@ def test_a_body_that_is_not_what_it_declares_is_of_bad_encoding() -> None:
     assert failure({"/": reply(Content_Encoding="gzip")}).failure_class is FailureClass.BAD_ENCODING
 
 
+# BC036
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip"])
 def test_an_encoding_nobody_asked_for_is_refused_by_name(coding: str) -> None:
     found = failure({"/": reply(b"\x1b\x00\x00", Content_Encoding=coding)})
@@ -332,6 +335,7 @@ def test_an_encoding_nobody_asked_for_is_refused_by_name(coding: str) -> None:
     assert coding in found.reason
 
 
+# BC036
 @slow
 def test_a_gzip_bomb_is_too_large_and_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
@@ -370,6 +374,7 @@ def test_a_body_of_exactly_the_limit_is_whole_and_one_byte_more_is_not() -> None
         assert found.failure_class is FailureClass.TOO_LARGE
 
 
+# BC040
 @slow
 @pytest.mark.parametrize(
     "answer",
@@ -490,6 +495,7 @@ def test_a_redirect_without_a_target_is_an_answer() -> None:
     assert page({"/": reply(b"", "302 Found")}).status == 302
 
 
+# BC048
 @pytest.mark.parametrize(
     "target",
     [
@@ -529,6 +535,7 @@ def test_a_redirect_off_the_site_is_not_followed_and_names_its_target(target: st
     assert [request.path for request in site.requests] == ["/p/1"]
 
 
+# BC049
 def test_a_page_that_redirects_to_itself_after_setting_a_cookie_is_fetched() -> None:
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
         known = "seen=yes" in request.headers.get("cookie", "")
@@ -658,6 +665,7 @@ def test_declared_credentials_do_not_follow_a_redirect_to_another_host_of_the_si
     assert second["x-store"] == "12"
 
 
+# BC049
 @pytest.mark.parametrize("answers", [{"/a": redirect("/a")}, {"/a": redirect("/b"), "/b": redirect("/a")}])
 def test_a_redirect_loop_ends_after_the_hop_limit(answers: dict[str, Answer]) -> None:
     site = Site()
