@@ -98,11 +98,16 @@ def test_a_page_that_leads_elsewhere_is_no_product_and_its_way_is_kept(pool: Poo
         "/p/b": "/p/a",
     }
 
+    visited: list[str] = []
+
     def answer(path: str) -> Answer:
-        return Answer(302, {"location": ways[path]}) if path in ways else product(7)
+        visited.append(path)
+        if path == "/p/8" and visited.count(path) == 1:
+            return Answer(302, {"location": path, "set-cookie": "seen=yes"})
+        return Answer(302, {"location": ways[path]}) if path in ways else product(8 if path == "/p/8" else 7)
 
     with scripted.running(answer) as shop:
-        ended = collected(pool, tmp_path, {"north": (shop.url, [*ways, "/p/7"])})
+        ended = collected(pool, tmp_path, {"north": (shop.url, [*ways, "/p/7", "/p/8"])})
     classes = {path: (end.state, *end.attempts) for path, end in ended.items()}
     assert classes == {
         "/p/off": ("quarantined", "redirected"),
@@ -112,15 +117,17 @@ def test_a_page_that_leads_elsewhere_is_no_product_and_its_way_is_kept(pool: Poo
         "/p/a": ("quarantined", "redirected"),
         "/p/b": ("quarantined", "redirected"),
         "/p/7": ("committed", "committed"),
+        "/p/8": ("committed", "committed"),
     }
     with postgres.transaction(pool) as tx:
         kept = tx.execute(
             "select t.url, a.final_url, a.redirects from scrape.attempts a join scrape.tasks t using (task_key)"
         ).fetchall()
-        assert tx.execute("select count(*) from scrape.observations").fetchone() == (1,)
+        assert tx.execute("select count(*) from scrape.observations").fetchone() == (2,)
     found = {url.removeprefix(shop.url): (final, list(chain or [])) for url, final, chain in kept}
     assert found["/p/off"] == ("http://127.0.0.1:9/landing", [f"{shop.url}/p/off"])
     assert found["/p/in"] == (f"{shop.url}/login?next=/p/in", [f"{shop.url}/p/in"])
+    assert found["/p/8"] == (f"{shop.url}/p/8", [f"{shop.url}/p/8"])
     assert found["/p/7"] == (f"{shop.url}/p/7", [])
     assert len(found["/p/self"][1]) == MAX_REDIRECTS + 1
 
