@@ -694,6 +694,20 @@ MUTATIONS = (
         (f"{TESTS}test_origins.py",),
     ),
     Mutation(
+        "what is declared private opens the subdomains too",
+        "scrape_assets/sources/http.py",
+        "if host == _host(site) and (allow_private or address_text is not None):",
+        "if allow_private or (host == _host(site) and address_text is not None):",
+        (f"{TESTS}test_http_source.py",),
+    ),
+    Mutation(
+        "a redirect is followed as it is written",
+        "scrape_assets/sources/http.py",
+        "text = joined(str(parsed), location)",
+        "text = str(parsed.join(location))",
+        (f"{TESTS}test_http_source.py",),
+    ),
+    Mutation(
         "the next hop takes no turn",
         "scrape_assets/sources/http.py",
         "if self._gate is None:\n            return await transport",
