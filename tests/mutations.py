@@ -59,6 +59,34 @@ RULES = "scrape_assets/rules/"
 READING = ("tests/unit/test_zero_config.py", "tests/pages/test_visible_pages.py")
 
 MUTATIONS = (
+    Mutation(
+        "a redesign stops nobody",
+        RULES + "template.py",
+        "count <= SHARE * PAGES",
+        "count <= PAGES",
+        ("tests/unit/test_template.py", f"{TESTS}test_templates.py"),
+    ),
+    Mutation(
+        "a redesign passes when its values look fine",
+        RULES + "template.py",
+        "passed = share <= limit or len(unlike) <= FEW",
+        "passed = True",
+        (f"{TESTS}test_templates.py",),
+    ),
+    Mutation(
+        "templates are not stored",
+        COMMIT,
+        "template = r.template",
+        "template = null",
+        (f"{TESTS}test_templates.py",),
+    ),
+    Mutation(
+        "what was waived is no baseline",
+        RULES + "template.py",
+        "for one in history:\n        for page_type",
+        "for one in list(history)[1:]:\n        for page_type",
+        ("tests/unit/test_template.py", f"{TESTS}test_templates.py"),
+    ),
     Mutation("no fence at all", COMMIT, FENCE, f"true{LOCKED}true", (f"{TESTS}test_fence.py",)),
     Mutation(
         "no attempt_id in the fence",
@@ -664,6 +692,20 @@ MUTATIONS = (
         "                return _failure(answer)\n",
         "                return True\n",
         (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "what is declared private opens the subdomains too",
+        "scrape_assets/sources/http.py",
+        "if host == _host(site) and (allow_private or address_text is not None):",
+        "if allow_private or (host == _host(site) and address_text is not None):",
+        (f"{TESTS}test_http_source.py",),
+    ),
+    Mutation(
+        "a redirect is followed as it is written",
+        "scrape_assets/sources/http.py",
+        "text = joined(str(parsed), location)",
+        "text = str(parsed.join(location))",
+        (f"{TESTS}test_http_source.py",),
     ),
     Mutation(
         "the next hop takes no turn",

@@ -5,6 +5,7 @@ Scraped text is data: it goes in as text, JSON or table cells of bounded length,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import dagster as dg
 import orjson
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.flow import why
+from scrape_assets.flow import series, why
 from scrape_assets.flow.accept import Verdict
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.publish import Published
@@ -80,7 +81,7 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         row = next(r for r in observe.partition_counts(tx, run_id) if r.retailer == retailer)
         failures = [f for f in observe.failure_counts(tx, run_id) if f.retailer == retailer]
         states = [s for s in observe.page_state_counts(tx, run_id) if s.retailer == retailer]
-    obtainable = row.planned - row.gone
+    obtainable = row.planned - row.lists - (row.gone - row.lists_gone)
     return {
         "run_id": run_id,
         "dagster/row_count": row.observations,
@@ -88,14 +89,16 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "committed": row.committed,
         "gone": row.gone,
         "quarantined": row.quarantined,
-        "open": row.pending + row.retry_wait + row.leased,
-        "coverage": round(row.committed / obtainable, 4) if obtainable else 0.0,
+        "open": row.pending + row.retry_wait + row.leased + row.waiting,
+        **({"list pages": row.lists, "list pages read": row.lists_read} if row.lists else {}),
+        "coverage": round((row.committed - row.lists_read) / obtainable, 4) if obtainable else 0.0,
         "attempts": row.attempts,
         "pages per second": round(row.attempts / row.seconds, 1) if row.seconds else 0.0,
         "failure classes": table(
             [{"failure class": f.failure_class, "tasks": f.tasks, "attempts": f.attempts} for f in failures]
         ),
         "page states": table([{"page state": s.page_state, "attempts": s.attempts} for s in states]),
+        **_shares(row.verdict),
         "list the failed pages": f"scrape-assets failed {dataset.dataset} --window {window} --retailer {retailer}",
         "candidate generation": row.generation or 0,
         "candidate state": row.candidate_state or "not planned",
@@ -103,6 +106,17 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "why": _why(pool, dataset, run_id),
         "extractor_version": row.extractor_version or "",
     }
+
+
+def _shares(verdict: dict[str, Any] | None) -> Metadata:
+    """Of a retailer that was judged, numbers that Dagster draws over the windows."""
+    figures = (verdict or {}).get("figures", {})
+    states: Counter[str] = Counter()
+    for state, count in figures.get("page_states", {}).items():
+        states[series.in_words(state)] += count
+    shares = {f"share of {state} pages": round(count / states.total(), 4) for state, count in states.items()}
+    as_before = figures.get("as_before")
+    return shares if as_before is None else {**shares, "share of pages laid out as before": as_before}
 
 
 def candidate_dataset(pool: Pool, dataset: Dataset, window: str, verdict: Verdict) -> Metadata:

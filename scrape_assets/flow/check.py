@@ -95,4 +95,4 @@ def _extraction(retailer: Retailer) -> str:
         return retailer.product.page_object
     if retailer.product.fields:
         return f"{len(retailer.product.fields)} declared fields"
-    return "zero-config (JSON-LD, microdata, OpenGraph)"
+    return "zero-config (JSON-LD, microdata, RDFa, OpenGraph, then the visible page)"

@@ -39,6 +39,7 @@ from scrape_assets.rules.sitemaps import SITEMAP_BYTES
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.sources.http import HttpSource, Jar
+from scrape_assets.sources.memory import give_back
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Known, Lease
@@ -573,5 +574,6 @@ async def worker(
     on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> AsyncIterator[Worker]:
     """A worker with its HTTP source and extraction processes, all of which end with it."""
+    give_back()
     async with HttpSource(connect_to=connect_to) as source, ExtractorPool(processes) as extractors:
         yield Worker(pool, source, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)

@@ -250,6 +250,10 @@ def _breaking(
     check = next((check for check in judging.now_says(pool, dataset, run, retailer.name) if check.rule == rule), None)
     if check is None:
         return []
+    if rule == "discovery":
+        unread = [task for task in ended if task.discovers and task.state != "committed"]
+        # Where all of them were read, what they named is not all: the lists are walked again.
+        return unread or [task for task in ended if task.discovers and not check.passed]
     if check.pages:
         return [task for task in ended if task.state == "committed" and task.url in check.pages]
     # A rule about all rows together, as their number: each of them may be the cause.
@@ -339,7 +343,7 @@ async def preview(
     pool: Pool, dataset: Dataset, run_id: str, repair: Repair, artifacts: Path, sample: int = SAMPLE
 ) -> dict[str, Any]:
     """What a sample of the stored pages would say: pages read, those that would fail, every value that would change."""
-    tasks = repair.stored[:sample]
+    tasks = [task for task in repair.stored if not task.discovers][:sample]
     with postgres.transaction(pool) as tx:
         run = runs.find(tx, run_id)
         now = recovery.rows_of(tx, [task.task_key for task in tasks])

@@ -101,7 +101,8 @@ def in_words(failure_class: str, reason: str | None) -> str:
 
 def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict[str, Any]:
     # Pages that only name others are no part of what is to be obtained.
-    obtainable = row.planned - row.lists - row.gone
+    obtainable = row.planned - row.lists - (row.gone - row.lists_gone)
+    open_ = row.pending + row.retry_wait + row.leased + row.waiting
     return {
         "retailer": row.retailer,
         "planned": row.planned_at is not None,
@@ -110,7 +111,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
             "committed": row.committed,
             "gone": row.gone,
             "quarantined": row.quarantined,
-            "open": row.pending + row.retry_wait + row.leased + row.waiting,
+            "open": open_,
             "leased": row.leased,
         },
         "rejected_lines": row.rejected,
@@ -128,7 +129,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "closing_at": row.closing_at,
         "deadline_at": row.deadline_at,
         # It has work, and nobody may do it.
-        "waits": row.paused_at is not None and row.closing_at is None and row.pending + row.retry_wait + row.leased > 0,
+        "waits": row.paused_at is not None and row.closing_at is None and open_ > 0,
         "generation": row.generation,
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),

@@ -23,7 +23,7 @@ READ_FROM_THE_PAGE = frozenset(
 )
 """Failures that another extractor may turn into rows without another look at the site."""
 
-PAGE_RULES = ("coverage", "page_states", "gone", "discovery")
+PAGE_RULES = ("coverage", "page_states", "gone")
 """Rules that pages break, not rows."""
 
 
@@ -93,7 +93,7 @@ def taken_by_default(state: str, failure_class: str | None, *, mode: Mode, extra
 
 def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:
     """Whether a task that ended like this is one of those that a rule about pages counts."""
-    if rule in ("coverage", "discovery"):
+    if rule == "coverage":
         return state == TaskState.QUARANTINED
     if rule == "gone":
         return state == TaskState.GONE
