@@ -13,7 +13,7 @@ import typer
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, say, table
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import drill, drill_discovery, drill_politeness
+from scrape_assets.flow import drill, drill_discovery, drill_hostile, drill_politeness
 from scrape_assets.flow.drill_ground import Scratch, scratch
 from scrape_assets.store import embedded, postgres
 
@@ -28,21 +28,25 @@ class Suite(StrEnum):
 
     RECOVERY = "recovery"
     DISCOVERY = "discovery"
+    HOSTILE = "hostile"
     POLITENESS = "politeness"
 
 
 SUITES: dict[Suite, Callable[[Scratch, Callable[[str], None]], dict[str, Any]]] = {
     Suite.DISCOVERY: drill_discovery.run,
+    Suite.HOSTILE: drill_hostile.run,
     Suite.POLITENESS: drill_politeness.run,
 }
 
 
 def drill_command(
     window: Annotated[str | None, typer.Option("--window", help="only this window, as K9")] = None,
-    times: Annotated[int, typer.Option("--times", min=1, help="how often each window is fired")] = 3,
+    times: Annotated[
+        int | None, typer.Option("--times", min=1, help="how often each window is fired", show_default="3")
+    ] = None,
     at_random: Annotated[
-        int, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
-    ] = 0,
+        int | None, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="which kills; the same seed gives the same")] = None,
     suite: Annotated[Suite, typer.Option("--suite", help="what is tried")] = Suite.RECOVERY,
     json: Json = False,
@@ -52,8 +56,12 @@ def drill_command(
     The other suites try a site's budget instead: what the site saw is held against what was declared.
     """
     if suite is not Suite.RECOVERY:
+        given = {"--window": window, "--times": times, "--random": at_random, "--seed": seed}
+        if odd := [name for name, value in given.items() if value is not None]:
+            raise DeclarationError(f"{odd[0]} belongs to the suite recovery; {suite.value} always tries the same cases")
         _cases(suite, json=json)
         return
+    times, at_random = times or 3, at_random or 0
     known = drill.windows()
     if window is not None and window not in known:
         raise DeclarationError(f"there is no window {window}; there are {', '.join(known)}")

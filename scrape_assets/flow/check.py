@@ -8,7 +8,7 @@ from typing import Any
 
 from scrape_assets.datasets import inventory
 from scrape_assets.datasets.declaration import Dataset, Retailer, user_agent
-from scrape_assets.flow import plan
+from scrape_assets.flow import deliver, plan
 from scrape_assets.rules import urls, windows
 from scrape_assets.store.runs import Rejection
 
@@ -36,6 +36,15 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
         "lease": dataset.lease.model_dump(mode="json"),
         "deadline_seconds": dataset.deadline_seconds,
         "publish": dataset.publish.model_dump(mode="json"),
+        "warnings": [
+            *deliver.unready(dataset),
+            *(
+                f"{name}: {said}"
+                for name, retailer in sorted(dataset.retailers.items())
+                if retailer.inventory_path is not None
+                for said in inventory.unread_columns(retailer.inventory_path)
+            ),
+        ],
         "retailers": [_retailer(dataset, retailer) for _, retailer in sorted(dataset.retailers.items())],
     }
 
@@ -86,4 +95,4 @@ def _extraction(retailer: Retailer) -> str:
         return retailer.product.page_object
     if retailer.product.fields:
         return f"{len(retailer.product.fields)} declared fields"
-    return "zero-config (JSON-LD, microdata, OpenGraph)"
+    return "zero-config (JSON-LD, microdata, RDFa, OpenGraph, then the visible page)"

@@ -44,7 +44,7 @@ def judge(
         states = candidates.page_states(tx, run.run_id, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
-        found = _discovery(tx, dataset, run, retailer, limits, counts)
+        found = _discovery(tx, dataset, run, retailer, limits)
         laid_out = candidates.templates(tx, run.run_id, retailer)
     assert planned_at is not None
     changed = _template(laid_out, run, before, limits, limits.template)
@@ -94,9 +94,7 @@ def judge(
     return checks, figures
 
 
-def _discovery(
-    tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits, counts: Counts
-) -> list[Check]:
+def _discovery(tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits) -> list[Check]:
     """What the site listed itself: whether all of it was read, and whether it is as much as there should be."""
     declared = dataset.retailers.get(retailer)
     if declared is None:
@@ -119,7 +117,7 @@ def _discovery(
             )
         )
     if (ends := declared.urls.expected) is not None:
-        checks.append(acceptance.expected(counts.planned, ends))
+        checks.append(acceptance.expected(discovery.addresses(tx, run.run_id, retailer), ends))
     return checks
 
 

@@ -31,6 +31,7 @@ from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, id
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.frames import LENGTHS, frame
+from scrape_assets.sources.memory import give_back
 
 if TYPE_CHECKING:
     from scrape_assets.rules.discover import DiscoverRule
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> None:
     """Serves the socket whose descriptor is the first argument until it closes."""
     descriptor, parent, memory_bytes = (int(argument) for argument in arguments)
     _die_with(parent)
+    give_back()
     # The terminal's interrupt is the parent's business: it lets pages finish and then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
@@ -110,6 +112,8 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
     page = Response(
         header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
     )
+    if prepared.fault is not None and not header.get("discovers"):
+        return _failed(FailureClass.EXTRACTION, prepared.fault), b""
     if "values" in header:
         return _call(page, header["values"], prepared)
     if header["discovers"]:
@@ -179,6 +183,7 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
     passes = discover.page_types(rule)
     later = passes[passes.index(own) + 1 :] if own in passes else ()
     described = {
+        "problem": None if found.problem is None else f"{header['canonical_url']}: {found.problem}",
         "children": children,
         "next": child(found.next, own, 0, discovers=True, depth=deeper) if found.next else None,
         "again": child(first, later[0], 0, discovers=True, depth=0) if later else None,

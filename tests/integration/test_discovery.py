@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from scrape_assets import failpoints
@@ -18,13 +19,17 @@ from scrape_assets.demo.scripted import Answer, product
 from scrape_assets.flow import accept, control, plan, recover, run, status, verify
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules.recovery import Selection
-from scrape_assets.store import discovery, postgres
+from scrape_assets.store import discovery, observe, postgres, runs
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
+from tests.helpers.command import Command, command
+
+__all__ = ["command"]  # a fixture
 
 WINDOW = "2026-03-05"
 RUN = f"prices@{WINDOW}"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+WALK = Selection(rule="discovery")
 
 
 @pytest.fixture
@@ -155,6 +160,89 @@ def test_a_list_that_comes_back_to_itself_has_no_end_and_is_no_whole(
     assert_sound(pool)
 
 
+def test_a_list_that_comes_back_to_itself_is_known_by_who_goes_on_with_it(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    """Case BC061: across a restart in the middle."""
+    after = {"": ("a", 10), "a": ("b", 20), "b": ("c", 30), "c": ("a", 40)}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        following, item = after[path.partition("after=")[2]]
+        return Answer(body=orjson.dumps({"data": {"products": [{"url": f"/p/{item}"}]}, "next": following}))
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    for _ in range(3):
+        failpoints.arm("K10=raise", None)
+        with pytest.raises(failpoints.Reached):
+            collect(pool, tmp_path, dataset)
+        failpoints.arm("", None)
+        with postgres.transaction(pool) as tx:
+            tx.execute(
+                "update scrape.tasks set lease_until = clock_timestamp() - interval '1 hour' where state = 'leased'"
+            )
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "cursor_cycle" in checks["discovery"]["got"]
+    assert sum(count for path, count in shop.requests.items() if path.startswith("/api")) <= 8
+    assert_sound(pool)
+
+
+def test_a_list_that_shifts_while_it_is_read_is_told_and_what_stayed_is_there(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    """Case BC063: three items come at the top behind page 1, two go behind page 2."""
+    items, asked = list(range(100, 153)), []
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        asked.append(path)
+        if len(asked) == 2:
+            items[:0] = [1, 2, 3]
+        if len(asked) == 3:
+            del items[30:32]
+        # Clamped, as such services do it.
+        offset = min(int(path.partition("offset=")[2] or 0), len(items) - 13)
+        return Answer(body="".join(f'<a class="i" href="/p/{n}">x</a>' for n in items[offset : offset + 20]).encode())
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, '{offset: /l, item: a.i, step: 20, page: "?offset={offset}"}')
+    collect(pool, tmp_path, dataset)
+    seen = skus(pool)
+    assert len(seen) == len(set(seen))
+    assert {f"SKU-{n:06d}" for n in items} <= set(seen), "the second pass found what the first one missed"
+    assert "two passes" in judged(pool, dataset)[1]["discovery"]["got"]
+    assert_sound(pool)
+
+
+TRAPS = {
+    "a page that breeds itself": lambda _path: '<a href="www.other.example/x">x</a><a href="more/">x</a>',
+    "a calendar": lambda path: f'<a href="/month/{int(path.rpartition("/")[2] or 0) + 1}">next month</a>',
+    "a counter behind a question mark": lambda path: f'<a href="?n={len(path)}&{path.partition("?")[2]}">x</a>',
+}
+
+
+@pytest.mark.parametrize("kind", TRAPS)
+def test_a_site_that_breeds_pages_is_left_with_a_reason(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, kind: str
+) -> None:
+    """Case BC064: every address answers, without end."""
+    links = TRAPS[kind]
+    shop.answer = lambda path: (
+        product(1) if path == "/p/1" else Answer(body=f'<a class="i" href="/p/1">x</a>{links(path)}'.encode())
+    )
+    dataset = declared(tmp_path, shop, "{links: /, follow: a, item: a.i, depth: 30}")
+    collect(pool, tmp_path, dataset)
+    assert sum(shop.requests.values()) < 100
+    reasons = rows(pool, "select reason from scrape.attempts where reason like 'left out: %'")
+    assert reasons, "it says why it went no further"
+    assert skus(pool) == ["SKU-000001"]
+
+
 def test_offsets_that_are_clamped_to_the_last_page_end(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
     """Case BC063."""
 
@@ -236,6 +324,12 @@ def test_a_list_in_a_file_waits_too_where_there_is_no_room(pool: Pool, tmp_path:
     (waits,) = shown["retailers"][0]["waiting_for_room"]
     assert (waits["pages"], waits["origin"]) == (42, shop.url)
     assert waits["oldest_seconds"] >= 0
+    assert shown["retailers"][0]["oldest_due_seconds"] >= 0
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set next_attempt_at = clock_timestamp() - interval '1 hour' where url like '%/p/3'")
+    later = status.run_status(pool, RUN)
+    assert later is not None
+    assert 3600 <= later["retailers"][0]["oldest_due_seconds"] < 3700
     collect(pool, tmp_path, dataset)
     assert len(skus(pool)) == 50
     assert_sound(pool)
@@ -324,7 +418,7 @@ def test_a_repair_of_products_leaves_the_lists_alone(pool: Pool, tmp_path: Path,
     dataset = declared(tmp_path, shop, MODES["sitemap"])
     collect(pool, tmp_path, dataset)
     assert judged(pool, dataset)[0] == "accepted"
-    wanted = Selection(page_type="product", mode="refetch")
+    wanted = Selection(retailers=("north",), page_type="product", mode="refetch")
     recover.begin(pool, dataset, RUN, wanted, recover.select(pool, dataset, RUN, wanted))
     before = shop.requests["/sitemap.xml"]
     collect(pool, tmp_path, dataset)
@@ -332,3 +426,174 @@ def test_a_repair_of_products_leaves_the_lists_alone(pool: Pool, tmp_path: Path,
     assert judged(pool, dataset)[0] == "accepted"
     assert len(skus(pool)) == 30
     assert_sound(pool)
+
+
+@pytest.mark.parametrize("mode", ["cursor", "offset"])
+def test_lists_that_share_items_are_each_read_to_their_end(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, mode: str
+) -> None:
+    """Two categories of the same shop; the second names much of what the first did."""
+    lists = {"/a": range(70), "/b": range(10, 100)}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        start = int(path.partition("from=")[2] or 0)
+        mine = lists[path.partition("?")[0]][start : start + 10]
+        items = [{"url": f"/p/{number}"} for number in mine]
+        following = start + 10 if start + 10 < len(lists[path.partition("?")[0]]) else None
+        return Answer(body=orjson.dumps({"items": items, "next": following}))
+
+    shop.answer = answer
+    keys = {"cursor": 'next: next, page: "?from={cursor}"', "offset": 'step: 10, page: "?from={offset}"'}[mode]
+    dataset = declared(tmp_path, shop, f"{{{mode}: [/a, /b], items: items, item: url, {keys}}}")
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 100
+    state, checks = judged(pool, dataset)
+    assert (state, checks["discovery"]["passed"]) == ("accepted", True), checks["discovery"]
+    assert_sound(pool)
+
+
+def test_a_list_that_is_cut_is_rejected(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, per_page: 30}")
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "it names more than 30 addresses (urls.per_page)" in checks["discovery"]["got"]
+
+
+def test_another_expectation_is_judged_by(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, expect: 80..100}")
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "rejected"
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("80..100", "30..50"))
+    dataset = make.load.dataset(tmp_path, "prices")
+    assert judged(pool, dataset)[0] == "accepted"
+
+
+def test_what_is_expected_is_counted_once_for_all_contexts(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    catalogue.url = shop.url
+
+    def answer(path: str) -> Answer:
+        answered = catalogue.answer(path)
+        return answered._replace(body=answered.body.replace(b"<h1>", b"<p id=zip>1</p><h1>"))
+
+    shop.answer = answer
+    proof = '{prove: {css: "#zip", equals: "1"}}'
+    dataset = declared(
+        tmp_path, shop, "{sitemap: /sitemap.xml, expect: 35..45}", f"contexts: {{a: {proof}, b: {proof}}}\n"
+    )
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 80
+    assert judged(pool, dataset)[1]["expect"]["got"] == "40"
+
+
+def test_a_list_page_that_is_gone_is_asked_for_by_a_repair(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(3 * PER_PAGE)
+    catalogue.url = shop.url
+    gone = {"/list?page=2"}
+    shop.answer = lambda path: Answer(404) if path in gone else catalogue.answer(path)
+    dataset = declared(tmp_path, shop, MODES["listing"])
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "rejected"
+    whole = status.run_status(pool, RUN)
+    assert whole is not None
+    (shown,) = whole["retailers"]
+    assert (shown["coverage"], shown["tasks"]["gone"]) == (1.0, 2), "a list page that is gone is no product that is"
+    gone.clear()
+    recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
+    collect(pool, tmp_path, dataset)
+    assert (len(skus(pool)), judged(pool, dataset)[0]) == (3 * PER_PAGE, "accepted")
+
+
+def test_a_list_that_did_not_end_well_is_walked_again_by_a_repair(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    following = {"": "a", "a": "a"}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        at = path.partition("after=")[2]
+        item = {"": 1, "a": 2, "b": 3}[at]
+        return Answer(body=orjson.dumps({"data": {"products": [{"url": f"/p/{item}"}]}, "next": following.get(at)}))
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    collect(pool, tmp_path, dataset)
+    assert "cursor_cycle" in judged(pool, dataset)[1]["discovery"]["got"]
+    following["a"] = "b"
+    recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert (len(skus(pool)), state) == (3, "accepted"), checks["discovery"]
+    assert_sound(pool)
+
+
+def test_what_a_repair_would_change_is_shown_of_pages_that_give_rows(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    catalogue = Catalogue(30)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES["sitemap"])
+    collect(pool, tmp_path, dataset)
+    selection = Selection(mode="artifacts", retailers=("north",))
+    (found,) = recover.select(pool, dataset, RUN, selection)
+    shown = asyncio.run(recover.preview(pool, dataset, RUN, found, tmp_path / "artifacts", 100))
+    assert (shown["pages"], shown["would_fail"], shown["failed"]) == (30, 0, [])
+    with postgres.transaction(pool) as tx:
+        pages = observe.stored_pages(tx, RUN, "north", at_most=100)
+    assert len(pages) == 30
+    assert all("/p/" in page.url for page in pages)
+
+
+def test_a_worker_that_is_told_no_window_finds_what_only_waits(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, [f"/p/{n}" for n in range(20)])})
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "fetch: {rate: none, open_tasks: 8, robots: ignore}\n")
+    plan.plan(pool, make.load.dataset(tmp_path, "prices"), WINDOW, now=NOW)
+    with postgres.transaction(pool) as tx:
+        # As a worker leaves it that is killed between its last page and the next look at what waits.
+        tx.execute("update scrape.tasks set state = 'quarantined', last_failure_class = 'timeout'")
+        assert [(row.run_id, row.retailer) for row in runs.open_work(tx, None)] == [(RUN, "north")]
+        control.pause(pool, RUN, ["north"], "by hand")
+    with postgres.transaction(pool) as tx:
+        assert runs.open_work(tx, None) == []
+    shown = status.run_status(pool, RUN)
+    assert shown is not None
+    assert shown["retailers"][0]["waits"]
+
+
+def test_status_says_how_far_the_lists_were_read_and_what_waits(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, command: Command
+) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(
+        tmp_path, shop, "{sitemap: /sitemap.xml, per_page: 30}", fetch="{rate: none, robots: ignore, open_tasks: 9}"
+    )
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+
+    async def until_it_is_known() -> None:
+        workers: list[Any] = []
+        shop.answer = lambda path: catalogue.answer(path)._replace(seconds=0.3 if path.startswith("/p/") else 0.0)
+        collecting = asyncio.create_task(
+            run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), work, on_worker=workers.append)
+        )
+        while not rows(pool, "select 1 from scrape.frontier"):
+            await asyncio.sleep(0.02)
+        workers[0].stop()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+    asyncio.run(until_it_is_known())
+    said = command("status", "prices", "--window", WINDOW).err
+    assert "north: 2 of 2 pages that name others read; " in said
+    assert "it names more than 30 addresses (urls.per_page)" in said
+    assert f"pages wait for room at {shop.url}, the oldest for " in said
