@@ -121,7 +121,7 @@ def check_command(
         raise DeclarationError(
             f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}"
         )
-    checked = [check.check(d, datetime.now(UTC)) for d in found]
+    checked = [check.check(d, datetime.now(UTC), settings.browser) for d in found]
     if json:
         emit({"datasets": checked})
     else:
@@ -220,7 +220,13 @@ def try_command(
         raise DeclarationError("name a page of its site: an URL; or a window whose stored pages are read: --window")
     else:
         now = plan.current_window(dataset, datetime.now(UTC))
-        tried = [asyncio.run(trial.try_page(dataset, found, url, window=now, connect_to=settings.connect_to))]
+        tried = [
+            asyncio.run(
+                trial.try_page(
+                    dataset, found, url, window=now, connect_to=settings.connect_to, browser=settings.browser
+                )
+            )
+        ]
     if json:
         emit(tried[0] if window is None else {"pages": tried})
     else:
@@ -254,6 +260,8 @@ def _show_page(tried: dict[str, Any]) -> None:
     )
     if tried["reason"]:
         say(str(tried["reason"]))
+    if tried.get("remark"):
+        say(str(tried["remark"]))
     for row in tried["rows"]:
         table(
             row["entity_key"],

@@ -24,6 +24,11 @@ class Assignment:
     origins: tuple[str, ...]
     recovery_batch_id: UUID | None = None
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long its tasks are leased for."""
+        return self.dataset.lease.seconds_for(self.retailer.fetch)
+
     @cached_property
     def setup(self) -> Setup:
         """What an extraction process needs to know of this partition, once."""

@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from scrape_assets import failpoints
-from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import Outcome, TaskState
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool
-from scrape_assets.sources.http import HttpSource
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Lease
@@ -57,6 +57,8 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    browser: Counter[str] = field(default_factory=Counter)
+    """Browsers started, recycled for their memory, lost; pages ended for memory."""
     fenced: int = 0
     rows: int = 0
     seconds: float = 0.0
@@ -65,6 +67,7 @@ class Tally:
         """What another worker, or this one before, did as well."""
         self.outcomes += other.outcomes
         self.failures += other.failures
+        self.browser += other.browser
         self.fenced += other.fenced
         self.rows += other.rows
         self.seconds += other.seconds
@@ -76,7 +79,7 @@ class Worker:
     def __init__(
         self,
         pool: Pool,
-        source: HttpSource,
+        sources: Sources,
         extractors: ExtractorPool,
         *,
         artifacts: Path,
@@ -84,7 +87,7 @@ class Worker:
         on_progress: Callable[[Item], None] = lambda _item: None,
     ) -> None:
         self._pool = pool
-        self._source = source
+        self._sources = sources
         self._extractors = extractors
         self._worker_id = worker_id
         self._on_progress = on_progress
@@ -112,7 +115,7 @@ class Worker:
         """Nothing of these partitions can be claimed any more, or the worker was stopped; what is done is durable."""
         began = time.monotonic()
         origins = sorted({origin for assignment in assignments for origin in assignment.origins})
-        shortest = min((assignment.dataset.lease.lease_seconds for assignment in assignments), default=60.0)
+        shortest = min((assignment.lease_seconds for assignment in assignments), default=60.0)
         self._broken = asyncio.get_running_loop().create_future()
         # One queue to the extraction processes: what all partitions let wait there must be read within a lease's time.
         self._backlog = max(1, BACKLOG // max(1, len(assignments)))
@@ -246,7 +249,6 @@ class Worker:
         room: asyncio.Event,
     ) -> None:
         """One claimed task: its page is fetched and judged, and the result is with the committer."""
-        fetch = assignment.retailer.fetch
         try:
             if claim.start_in_seconds:
                 await asyncio.sleep(claim.start_in_seconds)
@@ -264,15 +266,8 @@ class Worker:
                     return
                 answer, observed_at = page
             else:
-                answer = await self._source.fetch(
-                    # The text that was planned and keyed: another parser might read another host in the original.
-                    claim.canonical_url,
-                    site=assignment.retailer.site,
-                    headers=declaration.request_headers(assignment.dataset, assignment.retailer),
-                    timeout_seconds=fetch.timeout_seconds,
-                    max_body_bytes=fetch.max_body_bytes,
-                    allow_private=fetch.allow_private,
-                )
+                # The text that was planned and keyed: another parser might read another host in the original.
+                answer = await self._sources.page(assignment.dataset, assignment.retailer, claim.canonical_url)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
             failpoints.reach("K4")
             fetching.discard(claim.lease)
@@ -343,7 +338,7 @@ class Worker:
                 worker_id=self._worker_id,
                 wanted=wanted,
                 ahead_seconds=CLAIM_AHEAD_SECONDS,
-                lease_seconds=assignment.dataset.lease.lease_seconds,
+                lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
         if claims:
@@ -359,7 +354,7 @@ class Worker:
                 manifest_hash=assignment.frozen.manifest_hash,
                 worker_id=self._worker_id,
                 wanted=wanted,
-                lease_seconds=assignment.dataset.lease.lease_seconds,
+                lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
         if claims:
@@ -409,8 +404,13 @@ async def worker(
     worker_id: str,
     connect_to: Mapping[str, tuple[str, int]],
     processes: int = 1,
+    browser: BrowserOptions | None = None,
     on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> AsyncIterator[Worker]:
-    """A worker with its HTTP source and extraction processes, all of which end with it."""
-    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(processes) as extractors:
-        yield Worker(pool, source, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)
+    """A worker with its sources and extraction processes, all of which end with it."""
+    async with Sources(connect_to, browser) as sources, ExtractorPool(processes) as extractors:
+        worker = Worker(pool, sources, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)
+        try:
+            yield worker
+        finally:
+            worker.tally.browser.update(sources.browser.counts)

@@ -37,9 +37,10 @@ def conclude(
     if isinstance(answer, Response):
         result.body = answer.body
         result.content_type = answer.headers.get("content-type")
+        result.reason = answer.remark or None
     if judged is not None:
         result.page_state = judged.page_state
-        result.reason = judged.reason or None
+        result.reason = "; ".join(filter(None, (judged.reason, result.reason))) or None
         result.collisions = judged.collisions
         if judged.failure_class is None:
             result.rows, result.row_count = judged.rows, judged.row_count

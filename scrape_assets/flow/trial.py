@@ -9,22 +9,29 @@ from typing import Any
 from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import plan, recover, stored
+from scrape_assets.flow import fetch, plan, recover, stored
 from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.rules import fields, urls
 from scrape_assets.rules import recovery as rules
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
-from scrape_assets.sources.http import HttpSource
 from scrape_assets.store import observe, postgres, recovery, runs
 from scrape_assets.store.observe import StoredPage
 from scrape_assets.store.postgres import Pool
 
 
 async def try_page(
-    dataset: Dataset, retailer: Retailer, url: str, *, window: str, connect_to: Mapping[str, tuple[str, int]]
+    dataset: Dataset,
+    retailer: Retailer,
+    url: str,
+    *,
+    window: str,
+    connect_to: Mapping[str, tuple[str, int]],
+    browser: BrowserOptions | None = None,
 ) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it."""
     try:
@@ -44,15 +51,10 @@ async def try_page(
         collection_window=window,
         page_sources=page_objects.sources(dataset.folder),
     )
-    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
-        answer = await source.fetch(
-            url,
-            site=retailer.site,
-            headers=declaration.request_headers(dataset, retailer),
-            timeout_seconds=retailer.fetch.timeout_seconds,
-            max_body_bytes=retailer.fetch.max_body_bytes,
-            allow_private=retailer.fetch.allow_private,
-        )
+    browser = browser or BrowserOptions()
+    fetch.require([retailer], browser)
+    async with Sources(connect_to, browser) as sources, ExtractorPool(1) as extractors:
+        answer = await sources.page(dataset, retailer, url)
         if isinstance(answer, FetchFailure):
             return {
                 "url": url,
@@ -77,6 +79,7 @@ def _told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> d
         "page_state": judged.page_state,
         "failure_class": judged.failure_class,
         "reason": judged.reason,
+        "remark": answer.remark,
         "milliseconds": round(judged.seconds * 1000, 1),
         "rows": [
             {

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scrape_assets.rules.states import FailureClass
 
 
+class Cookie(NamedTuple):
+    """A cookie that a redirect set, with where it is sent."""
+
+    name: str
+    value: str
+    domain: str
+    path: str
+    secure: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A site's answer, whole and inflated, not yet judged. Header names are lower case."""
+    """A site's answer, whole and inflated, not yet judged.
+
+    Header names are lower case; a header that came twice is joined by commas, `set-cookie` by line feeds. `cookies`
+    are those that its redirects set. `remark` says what else was asked for to get it, where that is worth a word.
+    """
 
     url: str
     final_url: str
@@ -18,6 +33,8 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     redirects: tuple[str, ...] = field(default=())
+    cookies: tuple[Cookie, ...] = field(default=())
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from types import TracebackType
 from typing import Self
@@ -25,9 +25,9 @@ from yarl import URL
 
 from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
-from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import Cookie, FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.urls import canonical, within
+from scrape_assets.rules.urls import canonical, origin, within
 from scrape_assets.sources.inflate import Inflater
 
 MAX_REDIRECTS = 10
@@ -77,8 +77,12 @@ class _Transport(AiohttpTransport):
         self._session = session
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        answer = await self._session.get(
-            URL(str(request.url), encoded=True), headers=request.headers, allow_redirects=False
+        answer = await self._session.request(
+            request.method,
+            URL(str(request.url), encoded=True),
+            headers=request.headers,
+            data=request.content or None,
+            allow_redirects=False,
         )
         return httpx.Response(
             answer.status, headers=answer.raw_headers, stream=AiohttpResponseStream(answer), request=request
@@ -133,10 +137,13 @@ class HttpSource:
         max_body_bytes: int,
         allow_private: bool = False,
         permit: Callable[[str], str | None] | None = None,
+        charge: Callable[[str], Awaitable[None]] | None = None,
+        content: bytes | None = None,
     ) -> Response | FetchFailure:
         """The site's whole answer, whatever its status, within the deadline; else why there is none.
 
-        `permit` is asked about each redirect target and may refuse it with a reason.
+        `permit` is asked about each redirect target and may refuse it with a reason. `charge` is awaited with the
+        origin of each before it is asked; the first request is the caller's to charge. With `content` it is a POST.
         """
         fetch = _Fetch(
             url,
@@ -145,6 +152,8 @@ class HttpSource:
             limit=max_body_bytes,
             choose=lambda target: self._choose(target, site, allow_private=allow_private),
             permit=permit,
+            charge=charge,
+            content=content,
         )
         deadline = asyncio.timeout(timeout_seconds)
         try:
@@ -187,6 +196,8 @@ class _Fetch:
         limit: int,
         choose: Callable[[httpx.URL], tuple[_Transport, httpx.URL] | str],
         permit: Callable[[str], str | None] | None,
+        charge: Callable[[str], Awaitable[None]] | None,
+        content: bytes | None,
     ) -> None:
         self.url = url
         self._first = url
@@ -195,6 +206,8 @@ class _Fetch:
         self._limit = limit
         self._choose = choose
         self._permit = permit
+        self._charge = charge
+        self._content = content
         self._cookies: httpx.Cookies | None = None
         self._chain: list[str] = []
 
@@ -208,8 +221,11 @@ class _Fetch:
             chosen = self._choose(parsed)
             if isinstance(chosen, str):
                 return self._end(FailureClass.HTTP_OTHER, chosen)
+            if self._chain and self._charge is not None:
+                await self._charge(origin(str(parsed)))
             transport, target = chosen
-            request = httpx.Request("GET", target, headers=self._headers)
+            method = "GET" if self._content is None else "POST"
+            request = httpx.Request(method, target, headers=self._headers, content=self._content)
             if target is not parsed:
                 request.headers["host"] = parsed.netloc.decode("ascii")
             if self._cookies is not None:
@@ -232,14 +248,18 @@ class _Fetch:
         headers: dict[str, str] = {}
         for raw_name, raw_value in raw:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            # A cookie's own expiry date has a comma in it.
+            between = "\n" if name == "set-cookie" else ", "
+            headers[name] = f"{headers[name]}{between}{value}" if name in headers else value
         body = await self._body(answer, headers)
         if isinstance(body, FetchFailure):
             if answer.is_success:
                 return self._end(body.failure_class, body.reason, answer.status_code)
             # What the status says, "gone" or "later", holds without the words that came with it.
             body = b""
-        return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain))
+        jar = () if self._cookies is None else self._cookies.jar
+        cookies = tuple(Cookie(one.name, one.value or "", one.domain, one.path, one.secure) for one in jar)
+        return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain), cookies)
 
     async def _body(self, answer: httpx.Response, headers: Mapping[str, str]) -> bytes | FetchFailure:
         coding = headers.get("content-encoding", "").strip().lower() or "identity"
@@ -282,6 +302,10 @@ class _Fetch:
             self._cookies.extract_cookies(answer)
         if target.host != parsed.host or (parsed.scheme, target.scheme) == ("https", "http"):
             self._headers = {name: value for name, value in self._headers.items() if name.lower() not in _CREDENTIALS}
+        if self._content is not None and status not in (307, 308):
+            # As browsers do: what was posted is answered, and that answer is somewhere else.
+            self._content = None
+            self._headers = {name: value for name, value in self._headers.items() if name.lower() != "content-type"}
         self.url = text
         return target
 

@@ -343,7 +343,9 @@ def test_the_verdict_over_an_earlier_canary_decides_nothing(
             story.begin(WINDOW, retailers=("north",), mode="refetch")
             if closed:
                 with postgres.transaction(story.pool) as tx:
-                    tx.execute("update scrape.run_partitions set closing_at = clock_timestamp() where canary = 'running'")
+                    tx.execute(
+                        "update scrape.run_partitions set closing_at = clock_timestamp() where canary = 'running'"
+                    )
                 control.tidy(story.pool)
         return found
 

@@ -1,0 +1,106 @@
+"""Chromium under watch: whatever ends the worker, the driver or Chromium itself, all of its processes end with it.
+
+    python -I -S chromium_child.py WORKER_PID FOLDER CHROMIUM [ARGUMENT ...]
+
+A program of its own that imports nothing of ours: it is started for each browser and lives as long as that does. At
+the end it removes FOLDER and the browser's profile, which a driver that was killed leaves behind.
+Only Linux tells a process of another's end at once; elsewhere it is looked for twice a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LOOK_SECONDS = 0.5
+_LINUX = sys.platform == "linux"
+
+
+def main(arguments: list[str]) -> int:
+    """Runs Chromium; its exit code, or 1 when it was ended because nobody needs it any more."""
+    worker, folder, command, driver = int(arguments[0]), arguments[1], arguments[2:], os.getppid()
+    profiles = [one.partition("=")[2] for one in command if one.startswith("--user-data-dir=")]
+    if _LINUX:
+        # Whatever Chromium leaves behind becomes a child of this process, which ends it.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    chromium = os.fork()
+    if chromium == 0:
+        if _LINUX:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        try:
+            os.execv(command[0], command)  # noqa: S606 - the command is ours
+        finally:
+            os._exit(127)
+    # The driver talks to Chromium through these: held here too, neither would see the other's end.
+    for descriptor in (0, 3, 4):
+        with suppress(OSError):
+            os.close(descriptor)
+    try:
+        _until_one_ends(worker, driver, chromium)
+    finally:
+        code = _end_all(chromium)
+        for left in (folder, *profiles):
+            shutil.rmtree(left, ignore_errors=True)
+    return code
+
+
+def _until_one_ends(worker: int, driver: int, chromium: int) -> None:
+    if not _LINUX:
+        while os.getppid() == driver and _lives(worker) and os.waitid(os.P_PID, chromium, _PEEK) is None:
+            time.sleep(_LOOK_SECONDS)
+        return
+    waiting = select.poll()
+    for pid in (worker, driver, chromium):
+        try:
+            waiting.register(os.pidfd_open(pid), select.POLLIN)
+        except ProcessLookupError:
+            return
+    if os.getppid() == driver:
+        waiting.poll()
+
+
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _end_all(chromium: int) -> int:
+    """Every descendant has ended; Chromium's own exit code, where it had one."""
+    code, waits = 1, {chromium}
+    while True:
+        for child in waits | _children():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            ended, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return code
+        waits.discard(ended)
+        if ended == chromium and os.WIFEXITED(status):
+            code = os.WEXITSTATUS(status)
+
+
+def _children() -> set[int]:
+    try:
+        return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+    except OSError:
+        return set()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
