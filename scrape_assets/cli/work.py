@@ -95,7 +95,7 @@ def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[st
         still = {f"{run_of(dataset_id, window)} {name}": said for name, said in reasons.items()}
         for partition in sorted(still.keys() - known):
             say(f"{partition}: {still[partition]}")
-        waiting |= still.keys()
+        waiting.update(still)
         found += [a for a in mine if a.retailer.name not in reasons]
     return found
 

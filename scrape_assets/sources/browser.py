@@ -104,8 +104,9 @@ class BrowserSource:
                     async with _context(chromium, headers["user-agent"]) as context:
                         return await Visit(self._http, first, asking).show(context, left)
                 except (PlaywrightError, TimeoutError) as error:
-                    what = "the browser ended while it showed this page" if chromium.must_go else "the browser failed"
-                    reason = f"{what}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+                    chromium.failed()
+                    said = " ".join(str(error).split())[:300]
+                    reason = f"the browser ended or failed while it showed this page: {said or 'it does not answer'}"
                     return FetchFailure(FailureClass.TRANSPORT, reason, first.status, first.final_url, first.redirects)
 
     @asynccontextmanager

@@ -81,8 +81,12 @@ class Asking:
 
 def is_page(answer: Response) -> bool:
     """Whether there is something to show: HTML with a good status. All else is judged as it came."""
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return 200 <= answer.status < 300 and kind in _HTML
+    return 200 <= answer.status < 300 and is_html(answer)
+
+
+def is_html(answer: Response) -> bool:
+    """Whether it says that it is HTML, or says nothing."""
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower() in _HTML
 
 
 class Visit:
@@ -91,6 +95,7 @@ class Visit:
     def __init__(self, http: HttpSource, first: Response, asking: Asking) -> None:
         self._http = http
         self._asking = asking
+        self._asked = first.url
         self._first: Response | None = first
         self._document = first
         """The answer that the page in the main frame came with."""
@@ -178,6 +183,8 @@ class Visit:
         while (found := await _evaluated(devtools, content, FailureClass.TOO_LARGE)) is None:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_SECONDS)
         address, length, html = found
+        if address.startswith("chrome-error:"):
+            return self._failed(FailureClass.TRANSPORT, "the browser shows an error of its own in place of the page")
         # Of a lone surrogate, which no encoding has, a question mark is left.
         body = html.encode("utf-8", "replace")
         if length > limit or len(body) > limit:
@@ -187,6 +194,7 @@ class Visit:
         final_url = address if subrequests.scope(address, site=self._asking.site, hosts=()) else first.final_url
         return replace(
             first,
+            url=self._asked,
             final_url=final_url.partition("#")[0] if "#!" not in final_url else final_url,
             headers={**kept, "content-type": "text/html; charset=utf-8"},
             body=body,
@@ -226,7 +234,8 @@ class Visit:
         with suppress(PlaywrightError):  # a page that is gone wants no answer
             answer = await self._obtain(route.request)
             if answer is None:
-                await route.abort("blockedbyclient")
+                # A document that does not come leaves the page where it is; other codes would show an error's page.
+                await route.abort("aborted" if route.request.is_navigation_request() else "blockedbyclient")
                 return
             headers = {name: value for name, value in answer.headers.items() if name not in _NOT_FOR_BROWSER}
             await route.fulfill(status=answer.status, headers=headers, body=answer.body)
@@ -322,6 +331,9 @@ class Visit:
 
     def _may_move(self, answer: Response) -> bool:
         """The main frame takes this document from now on, unless it moves without end."""
+        if not is_html(answer) or "content-disposition" in answer.headers:
+            self._kinds["download"] += 1
+            return False
         self._moves += 1
         self._chain += [self._document.final_url, *answer.redirects]
         self._document = answer

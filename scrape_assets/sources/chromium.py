@@ -13,11 +13,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
@@ -40,15 +40,16 @@ _CHILD = Path(__file__).with_name("chromium_child.py")
 # Secrets of ours (the database's address) are no business of a process that shows hostile pages.
 _PRIVATE_ENVIRONMENT = "SCRAPE_ASSETS_"
 
-_ARGUMENTS = (
+ARGUMENTS = (
     # Requests of pages are answered by us. What goes past that (a preconnect, a redirect, a worker's websocket, the
     # browser's own errands) finds no host and no way: every connection is for a proxy whose name nothing resolves.
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://no-network.invalid:1",
     "--proxy-bypass-list=<-loopback>",
     "--disable-quic",
+    # The older and the newer name of one switch.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-    "--block-new-web-contents",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--deny-permission-prompts",
 )
 
@@ -122,20 +123,21 @@ class Chromium:
                 child for child in psutil.Process().children() if child.pid not in known and _is_driver(child)
             )
             started = cls(playwright, driver, folder)
+            _retrieve_errors(playwright)
             started.browser = await playwright.chromium.launch(
                 executable_path=_script(folder, program),
                 downloads_path=folder,
                 headless=True,
                 # Chromium refuses to build its sandbox as root.
                 chromium_sandbox=os.geteuid() != 0,
-                args=list(_ARGUMENTS),
+                args=list(ARGUMENTS),
                 env=_environment(),
                 handle_sigint=False,
                 handle_sigterm=False,
                 handle_sighup=False,
                 timeout=START_SECONDS * 1000,
             )
-            started.browser.on("disconnected", lambda _: started._ended())
+            started.browser.on("disconnected", lambda _: started.failed())
             return started
         except BaseException as error:
             if started is None:
@@ -145,9 +147,6 @@ class Chromium:
             if isinstance(error, Error | OSError | StopIteration):
                 raise BrowserUnavailable(f"{program} does not start: {_words(error)}") from error
             raise
-
-    def _ended(self) -> None:
-        self.lost = self.must_go = True
 
     def measure(self) -> int:
         """Bytes of memory of all its processes together, what they share counted once; takes some 20 ms."""
@@ -165,33 +164,51 @@ class Chromium:
             yield from self._driver.children(recursive=True)
             yield self._driver
 
+    def failed(self) -> None:
+        """It did something that it should not: no page can count on it any more."""
+        self.lost = self.must_go = True
+
     async def close(self) -> None:
         """It has ended, by itself or by force, with all its processes, and its folder is gone."""
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self.browser.close()
-                await self._playwright.stop()
-        except Exception:  # noqa: BLE001, S110 # a lost driver fails in many ways; what counts is that nothing is left
-            pass
-        finally:
-            await self.kill()
+        await self._quietly(self.browser.close)
+        await self.kill()
 
     async def kill(self) -> None:
         """None of its processes is left, however they hang."""
         self.must_go = True
-        await asyncio.to_thread(self._kill)
-
-    def _kill(self) -> None:
-        processes = [process for process in self._processes() if process != self._driver]
+        await asyncio.to_thread(self._kill_browser)
+        await self._quietly(self._playwright.stop)
         with suppress(psutil.Error):
-            # Not waited for here: it is a child of ours, and somebody else's to bury.
+            # Not waited for by psutil: it is a child of ours, and somebody else's to bury.
             self._driver.kill()
-        # Without its driver the browser is ended by the process that watches over it, its folders too.
+            await self._quietly(self._playwright.stop)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _quietly(self, act: Callable[[], Awaitable[object]]) -> None:
+        # A driver that is lost fails in many ways, or says nothing; what counts is that nothing is left.
+        with suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await act()
+
+    def _kill_browser(self) -> None:
+        processes = [process for process in self._processes() if process != self._driver]
+        for process in processes:
+            # The one that watches over the browser ends by itself, after it has removed the folders.
+            if not any(word.endswith(_CHILD.name) for word in _command(process)):
+                with suppress(psutil.Error):
+                    process.kill()
         _, left = psutil.wait_procs(processes, timeout=CLOSE_SECONDS)
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _retrieve_errors(playwright: Playwright) -> None:
+    """The end of the driver is told by each act that fails; asyncio need not tell it once more on stderr."""
+    with suppress(AttributeError):
+        connection: Any = playwright._impl_obj._connection  # noqa: SLF001 - nothing public leads there
+        error = connection._transport.on_error_future  # noqa: SLF001
+        error.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
 def _script(folder: Path, program: str) -> str:
