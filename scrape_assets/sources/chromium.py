@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,12 +118,13 @@ class Chromium:
         known = {child.pid for child in psutil.Process().children()}
         started: Chromium | None = None
         try:
-            playwright = await async_playwright().start()
+            manager = async_playwright()
+            playwright = await manager.start()
+            _retrieve_errors(manager)
             driver = next(
                 child for child in psutil.Process().children() if child.pid not in known and _is_driver(child)
             )
             started = cls(playwright, driver, folder)
-            _retrieve_errors(playwright)
             started.browser = await playwright.chromium.launch(
                 executable_path=_script(folder, program),
                 downloads_path=folder,
@@ -170,25 +171,23 @@ class Chromium:
 
     async def close(self) -> None:
         """It has ended, by itself or by force, with all its processes, and its folder is gone."""
-        await self._quietly(self.browser.close)
+        # A driver that is lost fails in many ways, or says nothing; what counts is that nothing is left.
+        with suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.browser.close()
         await self.kill()
 
     async def kill(self) -> None:
         """None of its processes is left, however they hang."""
         self.must_go = True
         await asyncio.to_thread(self._kill_browser)
-        await self._quietly(self._playwright.stop)
+        stopping = asyncio.ensure_future(self._playwright.stop())
+        await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
         with suppress(psutil.Error):
-            # Not waited for by psutil: it is a child of ours, and somebody else's to bury.
+            # Not waited for by psutil: it is a child of ours, and asyncio's to bury.
             self._driver.kill()
-            await self._quietly(self._playwright.stop)
+        await asyncio.wait({stopping}, timeout=CLOSE_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    async def _quietly(self, act: Callable[[], Awaitable[object]]) -> None:
-        # A driver that is lost fails in many ways, or says nothing; what counts is that nothing is left.
-        with suppress(Exception):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await act()
 
     def _kill_browser(self) -> None:
         processes = [process for process in self._processes() if process != self._driver]
@@ -203,11 +202,10 @@ class Chromium:
                 process.kill()
 
 
-def _retrieve_errors(playwright: Playwright) -> None:
+def _retrieve_errors(manager: Any) -> None:
     """The end of the driver is told by each act that fails; asyncio need not tell it once more on stderr."""
     with suppress(AttributeError):
-        connection: Any = playwright._impl_obj._connection  # noqa: SLF001 - nothing public leads there
-        error = connection._transport.on_error_future  # noqa: SLF001
+        error = manager._client._transport.on_error_future  # noqa: SLF001 - nothing public leads there
         error.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
