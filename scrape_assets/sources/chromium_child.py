@@ -48,6 +48,9 @@ def main(arguments: list[str]) -> int:
         _until_one_ends(worker, driver, chromium)
     finally:
         code = _end_all(chromium)
+        # Alone, the driver ends by itself; one that hangs would stay. It is the parent still, so the id is its own.
+        if not _lives(worker) and os.getppid() == driver:
+            os.kill(driver, signal.SIGKILL)
         for left in (folder, *profiles):
             shutil.rmtree(left, ignore_errors=True)
     return code
@@ -72,11 +75,14 @@ _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 def _lives(pid: int) -> bool:
+    """Whether it runs; one that nobody has buried yet does not."""
     try:
         os.kill(pid, 0)
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith(("Z", "X"))
+    except FileNotFoundError:
+        return not _LINUX
     except ProcessLookupError:
         return False
-    return True
 
 
 def _end_all(chromium: int) -> int:
