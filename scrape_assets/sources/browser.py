@@ -81,7 +81,8 @@ class BrowserSource:
         """
         from playwright.async_api import Error as PlaywrightError  # noqa: PLC0415 # an extra, imported where it is used
 
-        from scrape_assets.sources.browser_page import Asking, Visit, is_page  # noqa: PLC0415
+        from scrape_assets.sources.browser_page import Visit  # noqa: PLC0415
+        from scrape_assets.sources.browser_requests import Asking, is_page  # noqa: PLC0415
 
         asking = Asking(site, headers, timeout_seconds, max_body_bytes, allow_private, look or Look(), charge)
         clock = asyncio.get_running_loop().time

@@ -415,8 +415,14 @@ def test_pages_without_bounds_end_by_them(shop: Site) -> None:
     assert "more than 20 requests" in asked.reason
     assert sum(shop.requests.values()) <= 1 + 20
     assert failure(shop, "/heavy", max_body_bytes=100_000).failure_class is FailureClass.TOO_LARGE
+    flood = "<script>for (let i = 0; i < 3000; i++) new Image().src = 'http://ads.example/' + i</script>"
+    shop.answer = serving({"/p": html(flood)})
+    flooded = failure(shop, look=Look(max_requests=20))
+    assert flooded.failure_class is FailureClass.TOO_LARGE
+    assert "tries more than 200 requests" in flooded.reason
 
 
+@pytest.mark.slow
 def test_an_endless_page_is_ended_for_its_memory_alone(shop: Site) -> None:
     endless = "<script>const kept = []; setInterval(() => { for (let i = 0; i < 2e5; i++) { const e = document.createElement('p'); e.textContent = 'x' + i; kept.push(e) } fetch('/tick') }, 10)</script>"
     shop.answer = serving({"/endless": html(endless), "/p": html("<p>a quiet one</p>"), "/tick": (200, JSON, b"1")})
@@ -498,6 +504,7 @@ def test_a_killed_browser_takes_only_its_pages_with_it(shop: Site, which: str) -
     assert all_gone(mine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["browser", "driver"])
 def test_a_browser_that_hangs_is_ended_and_started_again(shop: Site, which: str) -> None:
     shop.answer = serving(
