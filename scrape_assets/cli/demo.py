@@ -23,7 +23,7 @@ from scrape_assets.demo import lanterns
 from scrape_assets.demo.project import MENDED, read_prices, write_lanterns, write_project
 from scrape_assets.demo.running import RunningShop, running_shop
 from scrape_assets.errors import CandidateRejected, DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import plan, rehearse, status
+from scrape_assets.flow import accept, plan, publish, rehearse, status
 from scrape_assets.rules import keys, windows
 from scrape_assets.settings import DEMO_FOLDER, Settings
 from scrape_assets.sources import chromium
@@ -217,19 +217,24 @@ def _show_lanterns(settings: Settings, env: dict[str, str], pool: Pool, shop: Ru
         return
     write_lanterns(settings.project, shop.url)
     dataset = load.dataset(settings.project, lanterns.RETAILER)
-    window = windows.current_key(dataset.window, datetime.now(UTC))
+    now = datetime.now(UTC)
+    window = windows.current_key(dataset.window, now)
+    run_id = keys.run_id(lanterns.RETAILER, window)
+    plan.plan(pool, dataset, window, now=now)
+    # A worker knows nothing of Dagster, which would take longer to start than the browser.
     ended = subprocess.run(
-        [*(sys.executable, "-m", "scrape_assets.cli", "run", lanterns.RETAILER), "--window", window, "--json"],
+        [sys.executable, "-m", "scrape_assets.cli", "worker", lanterns.RETAILER, "--json"],
         env=env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         check=False,
     )
     if ended.returncode:
-        raise ScrapeAssetsError(f"{lanterns.RETAILER}: the run ended with exit code {ended.returncode}, see above")
-    run_id = keys.run_id(lanterns.RETAILER, window)
-    version = orjson.loads(ended.stdout)["published"]["dataset_version"]
-    compared = rehearse.compare(pool, run_id, version, lanterns.truth(shop.url))
+        raise ScrapeAssetsError(f"{run_id}: its worker ended with exit code {ended.returncode}; its messages are above")
+    accept.accept_retailer(pool, dataset, run_id, lanterns.RETAILER)
+    accept.accept_dataset(pool, dataset, run_id)
+    published = publish.publish(pool, dataset, run_id)
+    compared = rehearse.compare(pool, run_id, published.dataset_version, lanterns.truth(shop.url))
     if compared["lost"] or compared["invented"] or compared["duplicates"] or compared["wrong_values"]:
         raise ScrapeAssetsError(f"{run_id}: the published rows are not what the shop shows in a browser: {compared}")
     if not quiet:
