@@ -127,7 +127,7 @@ class Chromium:
             started = cls(playwright, driver, folder)
             started.browser = await playwright.chromium.launch(
                 executable_path=_script(folder, program),
-                downloads_path=folder,
+                artifacts_dir=folder,
                 headless=True,
                 # Chromium refuses to build its sandbox as root.
                 chromium_sandbox=os.geteuid() != 0,

@@ -29,6 +29,12 @@ def main(arguments: list[str]) -> int:
     """Runs Chromium; its exit code, or 1 when it was ended because nobody needs it any more."""
     worker, folder, command, driver = int(arguments[0]), arguments[1], arguments[2:], os.getppid()
     profiles = [one.partition("=")[2] for one in command if one.startswith("--user-data-dir=")]
+    started = os.getpid()
+    if (watcher := os.fork()) != 0:
+        # The driver ends its browser by killing this process's whole group: whoever cleans up is of another one.
+        _close_pipes()
+        return os.waitstatus_to_exitcode(os.waitpid(watcher, 0)[1])
+    os.setsid()
     if _LINUX:
         # Whatever Chromium leaves behind becomes a child of this process, which ends it.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -40,35 +46,45 @@ def main(arguments: list[str]) -> int:
             os.execv(command[0], command)  # noqa: S606 - the command is ours
         finally:
             os._exit(127)
-    # The driver talks to Chromium through these: held here too, neither would see the other's end.
-    for descriptor in (0, 3, 4):
-        with suppress(OSError):
-            os.close(descriptor)
+    _close_pipes()
+    held: dict[int, int] = {}
     try:
-        _until_one_ends(worker, driver, chromium)
+        held = _until_one_ends(worker, driver, started, chromium)
     finally:
         code = _end_all(chromium)
-        # Alone, the driver ends by itself; one that hangs would stay. It is the parent still, so the id is its own.
-        if not _lives(worker) and os.getppid() == driver:
-            os.kill(driver, signal.SIGKILL)
+        # Without its worker the driver ends by itself; one that hangs would stay.
+        if driver in held and not _lives(worker):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(held[driver], signal.SIGKILL)
         for left in (folder, *profiles):
             shutil.rmtree(left, ignore_errors=True)
     return code
 
 
-def _until_one_ends(worker: int, driver: int, chromium: int) -> None:
+def _close_pipes() -> None:
+    """The driver talks to Chromium through these: held here too, neither would see the other's end."""
+    for descriptor in (0, 3, 4):
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _until_one_ends(worker: int, driver: int, started: int, chromium: int) -> dict[int, int]:
+    """Returns when one of them has ended, with what Linux holds them by: an id alone may be another's by then."""
+    held: dict[int, int] = {}
     if not _LINUX:
-        while os.getppid() == driver and _lives(worker) and os.waitid(os.P_PID, chromium, _PEEK) is None:
+        while os.getppid() == started and _lives(worker) and os.waitid(os.P_PID, chromium, _PEEK) is None:
             time.sleep(_LOOK_SECONDS)
-        return
+        return held
     waiting = select.poll()
-    for pid in (worker, driver, chromium):
+    for pid in (driver, started, chromium, worker):
         try:
-            waiting.register(os.pidfd_open(pid), select.POLLIN)
+            held[pid] = os.pidfd_open(pid)
         except ProcessLookupError:
-            return
-    if os.getppid() == driver:
+            return held
+        waiting.register(held[pid], select.POLLIN)
+    if os.getppid() == started:
         waiting.poll()
+    return held
 
 
 _PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT

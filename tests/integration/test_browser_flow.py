@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,6 +148,8 @@ def test_nothing_of_a_browser_survives_its_worker(
     worker = start(environment(tmp_path, SCRAPE_ASSETS_DATABASE_URL=url), "worker", "prices", "--json")
     happened("pages in a browser", lambda: shop.requests.total() >= 6, worker)
     mine = browsers(worker.pid)
+    folders = {word.partition("=")[2] for one in mine for word in one.cmdline() if word.startswith("--user-data-dir=")}
+    assert len(folders) == 1
     assert len([one for one in mine if "--type=renderer" in one.cmdline()]) >= 3
     if hanging:
         # The driver would end the browser in an orderly way: now the one that watches over it is alone.
@@ -155,6 +158,9 @@ def test_nothing_of_a_browser_survives_its_worker(
     assert worker.wait(60) == -signal.SIGKILL
     assert all_gone(mine), live(mine)
     worker.communicate()
+    assert not Path(*folders).exists()
+    assert not list(Path(tempfile.gettempdir()).glob("scrape-assets-browser-*"))
+    assert not list(Path(tempfile.gettempdir()).glob("playwright-artifacts-*"))
 
 
 def test_a_worker_told_to_stop_gives_its_pages_back_and_leaves_no_browser(
