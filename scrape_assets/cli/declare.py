@@ -161,7 +161,7 @@ def _show(one: dict[str, Any]) -> None:
             "basis": r["basis"] or "not said",
             "tasks": f"{r['tasks']}{refused}",
             "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
-            "fetch": f"concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
+            "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
             "expect": product.get("expect", "not declared"),
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
@@ -179,6 +179,13 @@ def _show(one: dict[str, Any]) -> None:
             out.print(
                 f"  {r['inventory']}:{line['line']}: {line['reason']}: {line['content']}", highlight=False, markup=False
             )
+
+
+def _shown(fetch: dict[str, Any]) -> str:
+    if fetch["via"] != "browser":
+        return ""
+    until = f" until {fetch['wait_for']} is there" if fetch["wait_for"] else ""
+    return f"by a browser{until}, without {', '.join(fetch['block']) or 'blocking anything'}, "
 
 
 def _destination(to: dict[str, Any]) -> str:

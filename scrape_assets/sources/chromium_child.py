@@ -4,7 +4,7 @@
 
 A program of its own that imports nothing of ours: it is started for each browser and lives as long as that does. At
 the end it removes FOLDER and the browser's profile, which a driver that was killed leaves behind.
-Only Linux tells a process of another's end at once; elsewhere it is looked for twice a second.
+Where the system does not tell a process of another's end, it is looked for twice a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import select
 import shutil
 import signal
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,23 +70,21 @@ def _close_pipes() -> None:
 def _until_one_ends(worker: int, driver: int, started: int, chromium: int) -> dict[int, int]:
     """Returns when one of them has ended, with what Linux holds them by: an id alone may be another's by then."""
     held: dict[int, int] = {}
-    if not _LINUX:
-        while os.getppid() == started and _lives(worker) and os.waitid(os.P_PID, chromium, _PEEK) is None:
-            time.sleep(_LOOK_SECONDS)
-        return held
-    waiting = select.poll()
-    for pid in (driver, started, chromium, worker):
-        try:
+    try:
+        for pid in (driver, started, chromium, worker) if _LINUX else ():
             held[pid] = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return held
-        waiting.register(held[pid], select.POLLIN)
-    if os.getppid() == started:
-        waiting.poll()
+    except ProcessLookupError:
+        return held
+    except OSError:  # a container may forbid the call
+        held.clear()
+    waiting = select.poll()
+    for descriptor in held.values():
+        waiting.register(descriptor, select.POLLIN)
+    peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while os.getppid() == started and _lives(worker) and os.waitid(os.P_PID, chromium, peek) is None:
+        if waiting.poll(_LOOK_SECONDS * 1000):
+            break
     return held
-
-
-_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 def _lives(pid: int) -> bool:
