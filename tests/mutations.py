@@ -55,6 +55,34 @@ PUBLISH = "sql/queries/60_publish.sql"
 TESTS = "tests/integration/"
 
 MUTATIONS = (
+    Mutation(
+        "a browser with a network",
+        "scrape_assets/sources/chromium.py",
+        '"--proxy-bypass-list=<-loopback>",',
+        "",
+        (f"{TESTS}test_browser_source.py",),
+    ),
+    Mutation(
+        "a browser that nobody ends with its worker",
+        "scrape_assets/sources/chromium_child.py",
+        "for pid in (driver, started, chromium, worker) if",
+        "for pid in (started, chromium) if",
+        (f"{TESTS}test_browser_flow.py",),
+    ),
+    Mutation(
+        "requests of a page that nobody pays for",
+        "scrape_assets/sources/browser_requests.py",
+        "await asking.charge(urls.origin(url))",
+        "pass",
+        (f"{TESTS}test_browser_source.py",),
+    ),
+    Mutation(
+        "a browser that is never replaced",
+        "scrape_assets/sources/browser.py",
+        "if grown > limit:",
+        "if grown > 10 * limit:",
+        (f"{TESTS}test_browser_source.py",),
+    ),
     Mutation("no fence at all", COMMIT, FENCE, f"true{LOCKED}true", (f"{TESTS}test_fence.py",)),
     Mutation(
         "no attempt_id in the fence",

@@ -243,5 +243,5 @@ def _memory(process: psutil.Process) -> int:
 def _words(error: BaseException) -> str:
     """The browser's own complaint among what Playwright says, or the first lines of that."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if "sandbox" in line.lower() or "error" in line.lower() or "cannot" in line.lower()]
-    return " ".join((said or lines or [type(error).__name__])[:3])[:600]
+    own = list(dict.fromkeys(line.partition("[err]")[2].strip() for line in lines if "[err]" in line))
+    return " ".join((own or lines or [type(error).__name__])[:3])[:600]

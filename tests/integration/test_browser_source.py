@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -369,7 +369,16 @@ def test_what_is_waited_for_is_waited_for_and_its_lack_is_no_timeout(shop: Site)
     assert "not a valid selector" in bad.reason
 
 
-def test_dialogs_popups_downloads_and_permissions_come_to_nothing(shop: Site) -> None:
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the test's browser puts what is temporary; a short path, since a profile holds a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(folder)
+
+
+def test_dialogs_popups_downloads_and_permissions_come_to_nothing(shop: Site, places: Path) -> None:
     shop.answer = serving(
         {
             "/p": html(
@@ -387,7 +396,6 @@ def test_dialogs_popups_downloads_and_permissions_come_to_nothing(shop: Site) ->
             ),
         }
     )
-    before = set(glob.glob(os.path.join(tempfile.gettempdir(), "*")))
     answer = page(shop)
     assert b'<p id="x">popup' in answer.body, "the scripts went on"
     assert answer.remark.endswith("not sent: 1 download, 1 popup")
@@ -395,7 +403,7 @@ def test_dialogs_popups_downloads_and_permissions_come_to_nothing(shop: Site) ->
     assert b'class="told"' not in answer.body
     assert b"<title>granted" not in answer.body
     assert shop.requests["/popup"] == 0
-    assert set(glob.glob(os.path.join(tempfile.gettempdir(), "*"))) - before == set(), "nothing was saved"
+    assert list(places.iterdir()) == [], "nothing was saved"
 
 
 def test_pages_without_bounds_end_by_them(shop: Site) -> None:
@@ -567,17 +575,17 @@ def test_a_program_that_is_no_browser_is_told_once_in_its_own_words(shop: Site) 
     assert not live(browsers())
 
 
-def test_nothing_is_left_of_a_browser_that_was_closed(shop: Site) -> None:
+def test_nothing_is_left_of_a_browser_that_was_closed(shop: Site, places: Path) -> None:
     shop.answer = serving({"/p": html("<p>1</p>")})
-    before = set(glob.glob(os.path.join(tempfile.gettempdir(), "*")))
     mine: list[psutil.Process] = []
 
     async def scenario() -> None:
         async with HttpSource() as http, BrowserSource(http, BrowserOptions(PROGRAM)) as source:
             await shown(source, shop)
             mine.extend(browsers())
+            assert len(list(places.iterdir())) >= 2
 
     asyncio.run(scenario())
     assert len(mine) > 3
     assert all_gone(mine)
-    assert set(glob.glob(os.path.join(tempfile.gettempdir(), "*"))) - before == set()
+    assert list(places.iterdir()) == []
