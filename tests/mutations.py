@@ -53,6 +53,8 @@ LEASE = "sql/queries/20_lease.sql"
 COMMIT = "sql/queries/40_commit.sql"
 PUBLISH = "sql/queries/60_publish.sql"
 TESTS = "tests/integration/"
+RULES = "scrape_assets/rules/"
+READING = ("tests/unit/test_zero_config.py", "tests/pages/test_visible_pages.py")
 
 MUTATIONS = (
     Mutation(
@@ -72,8 +74,8 @@ MUTATIONS = (
     Mutation(
         "requests of a page that nobody pays for",
         "scrape_assets/sources/browser_requests.py",
-        "await asking.charge(urls.origin(url))",
-        "pass",
+        "jar=jar,\n                gate=gate,",
+        "jar=jar,\n                gate=None,",
         (f"{TESTS}test_browser_source.py",),
     ),
     Mutation(
@@ -240,8 +242,8 @@ MUTATIONS = (
     Mutation(
         "a publication that does not compare generations",
         "scrape_assets/flow/publish.py",
-        'current.get(member["retailer"]) != (member["generation"], member["content_hash"], "accepted")',
-        'current.get(member["retailer"], (0,))[1:] != (member["content_hash"], "accepted")',
+        'current.get(member["retailer"]) != (\n            member["generation"],\n',
+        'current.get(member["retailer"], (0,))[1:] != (\n',
         (f"{TESTS}test_publish.py",),
     ),
     Mutation(
@@ -275,8 +277,8 @@ MUTATIONS = (
     Mutation(
         "a version without its event",
         "scrape_assets/flow/publish.py",
-        "        publication.write_event(\n",
-        "        (lambda *_: None)(\n",
+        '    publication.write_event(\n        tx,\n        run.run_id,\n        event_id,\n        "dataset.published"',
+        '    (lambda *_: None)(\n        tx,\n        run.run_id,\n        event_id,\n        "dataset.published"',
         (f"{TESTS}test_publish.py", f"{TESTS}test_flow.py"),
     ),
     Mutation(
@@ -446,6 +448,69 @@ MUTATIONS = (
         (f"{TESTS}test_destinations.py",),
     ),
     Mutation(
+        "a baseline that only a dry run let pass",
+        "sql/queries/50_accept.sql",
+        """ and not c.verdict @> '{"checks": [{"held": "dry_run"}]}'""",
+        "",
+        (f"{TESTS}test_acceptance_rules.py",),
+    ),
+    Mutation(
+        "a rejection that outlives what it was compared with",
+        "scrape_assets/flow/accept.py",
+        'if candidate.state == "rejected" and ',
+        "if False and ",
+        (f"{TESTS}test_acceptance_rules.py",),
+    ),
+    Mutation(
+        "a correction that is compared with windows after it",
+        "scrape_assets/flow/judging.py",
+        "    if before or retailer in candidates.published_content(tx, run.run_id):\n",
+        "    if before:\n",
+        (f"{TESTS}test_acceptance_rules.py",),
+    ),
+    Mutation(
+        "a backfill that looks backward alone",
+        "scrape_assets/flow/judging.py",
+        "    if before or retailer in candidates.published_content(tx, run.run_id):\n",
+        "    if True:\n",
+        (f"{TESTS}test_acceptance_rules.py",),
+    ),
+    Mutation(
+        "rules of an incomplete dataset",
+        "scrape_assets/flow/accept.py",
+        "        if found[0].passed:\n",
+        "        if True:\n",
+        (f"{TESTS}test_versions.py",),
+    ),
+    Mutation(
+        "a secret that comes and is not noticed",
+        "scrape_assets/flow/deliver.py",
+        "                outbox.wake(tx, dataset.dataset, destination, _missing(name))\n",
+        "                pass\n",
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "something else under the key that stays delivered",
+        "scrape_assets/flow/deliver.py",
+        "                outbox.disprove(tx, sending, answer.error)\n",
+        "                pass\n",
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "a person who wants it now and has to wait",
+        "scrape_assets/flow/deliver.py",
+        "        names = outbox.hurry(tx, dataset.dataset, event_id, asked)\n",
+        "        names: list[str] = []\n",
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
+        "a missing schema that is final",
+        "scrape_assets/sinks/postgres.py",
+        '        if code == "42501" or code[:2] in _OWNERS:\n',
+        '        if code == "none":\n',
+        (f"{TESTS}test_destinations.py",),
+    ),
+    Mutation(
         "a waiver without an end",
         "sql/queries/50_accept.sql",
         " and until > clock_timestamp()",
@@ -458,6 +523,124 @@ MUTATIONS = (
         '    return [member["retailer"] for member in members if member["state"] == "accepted"]',
         '    return [member["retailer"] for member in members]',
         (f"{TESTS}test_versions.py",),
+    ),
+    Mutation(
+        "a struck price in the data is the price",
+        f"{RULES}agreement.py",
+        "if seen.list_price == amount and shown < amount:",
+        "if False:",
+        READING,
+    ),
+    Mutation(
+        "data that the page contradicts are believed", f"{RULES}agreement.py", "if seen.is_marked or", "if", READING
+    ),
+    Mutation(
+        "the page outvotes ambiguous data",
+        f"{RULES}zero_config.py",
+        "not refused.allows(seen.money.amount)",
+        "not seen.money.amount",
+        READING,
+    ),
+    Mutation(
+        "any two-letter name is a country", f"{RULES}place.py", "if last not in _GENERIC and", "if True and", READING
+    ),
+    Mutation(
+        "a dollar is American",
+        f"{RULES}place.py",
+        'known = _LANGUAGES.get(self.language or "")',
+        'known = _LANGUAGES.get(self.language or "", "USD")',
+        READING,
+    ),
+    Mutation(
+        "other products' cards count",
+        f"{RULES}visible_main.py",
+        "if _is_one_of_several(node, main):",
+        "if False:",
+        READING,
+    ),
+    Mutation(
+        "struck prices count", f"{RULES}visible_amount.py", "if node.tag in _STRUCK:", "if node.tag is None:", READING
+    ),
+    Mutation(
+        "any two digits are cents",
+        f"{RULES}visible_amount.py",
+        "return any(text_of(node).strip",
+        "return True or any(text_of(node).strip",
+        READING,
+    ),
+    Mutation(
+        "the first of two prices",
+        f"{RULES}visible_price.py",
+        "if len({price.what for price in left}) == 1 or",
+        "if left or",
+        READING,
+    ),
+    Mutation("a bound is a price", f"{RULES}visible_amount.py", 'if "bound" in kinds and', "if False and", READING),
+    Mutation(
+        "a broken block is mended by a pattern without end",
+        f"{RULES}structured.py",
+        '(?:[^"\\\\]|\\\\.)*+(?:"|\\Z)',
+        '(?:[^"\\\\]|\\\\.)*"',
+        READING,
+    ),
+    Mutation(
+        "tags of other vocabularies are RDFa", f"{RULES}rdfa.py", "if not _FOREIGN.match(name)", "if name", READING
+    ),
+    Mutation(
+        "a page is read whatever its context proves",
+        "scrape_assets/rules/judge.py",
+        "(doubt := context.unproven(document, rule.proofs.get(in_context, ()))) is not None",
+        "(doubt := context.unproven(document, ())) is not None",
+        ("tests/unit/test_contexts.py",),
+    ),
+    Mutation(
+        "one jar for all contexts",
+        "scrape_assets/flow/sessions.py",
+        "assignment.frozen.manifest_hash, context)",
+        'assignment.frozen.manifest_hash, "")',
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "a session that ended is not renewed",
+        "scrape_assets/flow/sessions.py",
+        "if session.jar is not None and session.jar is not stale:",
+        "if session.jar is not None:",
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "every page that waits sets its context up",
+        "scrape_assets/flow/sessions.py",
+        "if session.under_way is None:",
+        "if True:",
+        (f"{TESTS}test_sessions.py",),
+    ),
+    Mutation(
+        "the answer of a set-up is stored as the page",
+        "scrape_assets/flow/collect.py",
+        "result.body = result.content_type = None",
+        "result.content_type = None",
+        (f"{TESTS}test_contexts.py",),
+    ),
+    Mutation(
+        "a host's cookies go to its subdomains",
+        "scrape_assets/sources/http.py",
+        "httpx.Cookies(CookieJar(policy))",
+        "httpx.Cookies()",
+        (f"{TESTS}test_http_source.py",),
+    ),
+    Mutation(
+        "a golden page forgives a field that is gone",
+        "scrape_assets/rules/golden.py",
+        "return expected is got",
+        "return True",
+        ("tests/unit/test_golden.py",),
+    ),
+    Mutation(
+        "a golden page that fails is as expected",
+        "scrape_assets/rules/golden.py",
+        "(rows is not None and said.failure_class is not None)",
+        "False",
+        ("tests/unit/test_golden.py",),
     ),
 )
 

@@ -13,7 +13,20 @@ from contextlib import suppress
 
 import typer
 
-from scrape_assets.cli import control, database, declare, demo, develop, look, operate, prove, release, repair, work
+from scrape_assets.cli import (
+    control,
+    database,
+    declare,
+    demo,
+    develop,
+    golden,
+    look,
+    operate,
+    prove,
+    release,
+    repair,
+    work,
+)
 from scrape_assets.cli.output import Outage, complain
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.errors import ScrapeAssetsError
@@ -26,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(database.app, name="db")
-for module in (demo, declare, develop, operate, work, look, repair, release, control, prove):
+for module in (demo, declare, golden, develop, operate, work, look, repair, release, control, prove):
     module.add_to(app)
 
 

@@ -12,13 +12,24 @@ import typer
 from rich.markup import escape
 
 from scrape_assets import settings as environment
-from scrape_assets.cli.output import Json, declared, emit, opened, out, run_of, say, table, window_key
+from scrape_assets.cli.golden import show_cases
+from scrape_assets.cli.output import (
+    Json,
+    declared,
+    emit,
+    find,
+    opened,
+    out,
+    run_of,
+    say,
+    show_page,
+    window_key,
+)
 from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset, Retailer
-from scrape_assets.datasets.problems import nearest
-from scrape_assets.datasets.units import name_problem, site_problem
+from scrape_assets.datasets.units import name_problem, site_problem, written
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import check, plan, trial
+from scrape_assets.flow import check, golden, plan, trial
 
 DATASET_YAML = """\
 # What to collect and when it counts as good. Other keys have cautious defaults: `scrape-assets check --json`.
@@ -79,23 +90,27 @@ def init(
         home / f"{retailer}.csv": INVENTORY,
         folder / ".gitignore": ".scrape_assets/\npublished/\n",
     }
-    written = []
+    kept = [str(path) for path in files if path.exists()]
+    made = []
     try:
         for path, text in files.items():
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-                written.append(str(path))
+                made.append(str(path))
     except OSError as error:
         raise DeclarationError(f"cannot write below {folder}: {error}") from error
     try:
-        load.dataset(folder.resolve(), dataset)
+        found = load.dataset(folder.resolve(), dataset)
     except DeclarationError as error:
         raise DeclarationError(f"written, but not yet right:\n{error}") from error
     if json:
-        emit({"written": written})
+        emit({"written": made, "left_alone": kept})
         return
-    _say_next(folder, home, dataset, retailer, written)
+    for name in kept:
+        its = f"; its site is {found.retailers[retailer].site}" if Path(name).name == f"{retailer}.yaml" else ""
+        say(f"{name} exists and was left alone{its}")
+    _say_next(folder, home, dataset, retailer, made)
 
 
 def _say_next(folder: Path, home: Path, dataset: str, retailer: str, written: list[str]) -> None:
@@ -104,31 +119,39 @@ def _say_next(folder: Path, home: Path, dataset: str, retailer: str, written: li
     say(f"next: put pages into {home / f'{retailer}.csv'}, one address a line, then in {folder}:")
     for command, what in (
         (f"try {retailer} URL", "what a page gives"),
+        (f"record {retailer} URL", "keep it as a golden page"),
         ("check", "what a window would plan"),
         (f"run {dataset}", "collect, judge, publish"),
     ):
-        say(f"  scrape-assets {command:<{len(retailer) + 8}}  {what}")
+        say(f"  scrape-assets {command:<{len(retailer) + 11}}  {what}")
 
 
 def check_command(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="only this dataset")] = None,
     json: Json = False,
 ) -> None:
-    """Explain the declaration: resolved values, versions, what a window plans and how long its rate takes."""
+    """Explain the declaration, what a window plans and how long it takes; read golden pages and show what differs."""
     settings = environment.load()
     found = [declared(settings, dataset)] if dataset else list(load.project(settings.project).values())
     if not found:
         raise DeclarationError(
             f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}"
         )
-    checked = [check.check(d, datetime.now(UTC), settings.browser) for d in found]
+    now = datetime.now(UTC)
+    checked = [check.check(d, now, settings.browser) for d in found]
+    for declared_one, one in zip(found, checked, strict=True):
+        one["cases"], one["broken_cases"] = asyncio.run(golden.compare(declared_one, now))
     if json:
         emit({"datasets": checked})
     else:
         for one in checked:
             _show(one)
-    if problems := [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]:
+            show_cases(one["cases"], one["broken_cases"])
+    problems = [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]
+    if problems := [*problems, *(line for one in checked for line in one["broken_cases"])]:
         raise DeclarationError("\n".join(problems))
+    if any(not case["ok"] for one in checked for case in one["cases"]):
+        raise typer.Exit(1)
 
 
 def _show(one: dict[str, Any]) -> None:
@@ -142,10 +165,11 @@ def _show(one: dict[str, Any]) -> None:
     retry, lease, deadline = one["retry"], one["lease"], one["deadline_seconds"]
     by = one["publish"]["by"]
     promised = "" if by is None else f", by {by}" if isinstance(by, str) else f", within {_duration(by)} of its start"
+    tries = f"base {written(retry['base_seconds'])}, cap {written(retry['cap_seconds'])}"
     lines = [
         f"published when {one['publish']['when']}{promised}",
-        f"retry attempts {retry['attempts']}, base {retry['base_seconds']:g}s, cap {retry['cap_seconds']:g}s",
-        f"lease for {lease['lease_seconds']:g}s, task_deadline {lease['deadline_seconds']:g}s",
+        f"retry attempts {retry['attempts']}, {tries}",
+        f"lease for {written(lease['lease_seconds'])}, task_deadline {written(lease['deadline_seconds'])}",
         f"deadline: closed {'one window' if deadline is None else _duration(deadline)} after its end",
     ]
     for name, to in one["publish"]["to"].items():
@@ -161,8 +185,9 @@ def _show(one: dict[str, Any]) -> None:
             "basis": r["basis"] or "not said",
             "tasks": f"{r['tasks']}{refused}",
             "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
-            "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {fetch['timeout_seconds']:g}s, "
+            "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
+            **({"contexts": _contexts(r["contexts"])} if r["contexts"] else {}),
             "expect": product.get("expect", "not declared"),
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
             "key": ", ".join(r["key"]),
@@ -188,6 +213,14 @@ def _shown(fetch: dict[str, Any]) -> str:
     return f"by a browser{until}, without {', '.join(fetch['block']) or 'blocking anything'}, "
 
 
+def _contexts(contexts: dict[str, Any]) -> str:
+    """Each with what it is made of, as `madrid (postcode 28001)`."""
+    made_of = {
+        name: ", ".join(f"{key} {value}" for key, value in one["values"].items()) for name, one in contexts.items()
+    }
+    return "; ".join(f"{name} ({values})" if values else name for name, values in made_of.items())
+
+
 def _destination(to: dict[str, Any]) -> str:
     if to["files"]:
         return f"{to['files']['payload']} versions as {to['files']['format']} in {to['files']['path']}"
@@ -199,7 +232,7 @@ def _destination(to: dict[str, Any]) -> str:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "as long as the site needs"
-    return str(timedelta(seconds=round(seconds)))
+    return written(round(seconds))
 
 
 def try_command(
@@ -210,6 +243,9 @@ def try_command(
     window: Annotated[
         str | None, typer.Option("--window", help="read pages that were stored in this window; no request is made")
     ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="in this context, where the retailer has several")
+    ] = None,
     sample: Annotated[int, typer.Option("--sample", min=1, help="with --window: so many of them")] = 3,
     raw: Annotated[
         bool, typer.Option("--raw", help="with --window and URL: print the page itself, byte for byte")
@@ -218,38 +254,41 @@ def try_command(
 ) -> None:
     """Read a page as declared now and show its state, and each field with what gave it; nothing is stored."""
     settings = environment.load()
-    dataset, found = _find(load.project(settings.project), retailer)
+    dataset, found = find(load.project(settings.project), retailer)
     if window is not None:
-        tried = _stored(dataset, found, window, url, sample, raw=raw)
+        tried = _stored(dataset, found, window, url, sample, context, raw=raw)
         if tried is None:
             return
     elif url is None or raw:
         raise DeclarationError("name a page of its site: an URL; or a window whose stored pages are read: --window")
     else:
         now = plan.current_window(dataset, datetime.now(UTC))
-        tried = [
-            asyncio.run(
-                trial.try_page(
-                    dataset, found, url, window=now, connect_to=settings.connect_to, browser=settings.browser
-                )
-            )
-        ]
+        trying = trial.try_page(
+            dataset,
+            found,
+            url,
+            window=now,
+            connect_to=settings.connect_to,
+            browser=settings.browser,
+            context=trial.context_of(found, context),
+        )
+        tried = [asyncio.run(trying)]
     if json:
         emit(tried[0] if window is None else {"pages": tried})
     else:
         for one in tried:
-            _show_page(one)
+            show_page(one)
     if any(one["failure_class"] for one in tried):
         raise typer.Exit(1)
 
 
 def _stored(
-    dataset: Dataset, retailer: Retailer, window: str, url: str | None, sample: int, *, raw: bool
+    dataset: Dataset, retailer: Retailer, window: str, url: str | None, sample: int, context: str | None, *, raw: bool
 ) -> list[dict[str, Any]] | None:
     """What stored pages of the window give as declared now; None when the page itself was printed."""
     with opened(dataset.dataset) as (settings, _, pool):
         run_id = run_of(dataset.dataset, window_key(dataset, window))
-        pages = trial.stored_pages(pool, run_id, retailer, url=url, at_most=sample)
+        pages = trial.stored_pages(pool, run_id, retailer, url=url, at_most=sample, context=context)
         if raw:
             if url is None:
                 raise DeclarationError("--raw prints one page; name it: its URL")
@@ -257,39 +296,3 @@ def _stored(
             sys.stdout.buffer.flush()
             return None
         return asyncio.run(trial.try_stored(pool, dataset, retailer, run_id, pages, settings.artifacts))
-
-
-def _show_page(tried: dict[str, Any]) -> None:
-    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}".strip())
-    say(
-        f"page state: {tried['page_state'] or 'no page'}"
-        + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
-    )
-    if tried["reason"]:
-        say(str(tried["reason"]))
-    if tried.get("remark"):
-        say(str(tried["remark"]))
-    for row in tried["rows"]:
-        table(
-            row["entity_key"],
-            ("field", "value", "from"),
-            [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
-        )
-    for change in tried.get("changes", []):
-        what = f"{change['field']}: " if change["field"] else ""
-        say(f"  {what}{change['before']!r} would become {change['after']!r}")
-
-
-def _find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
-    wanted, _, inner = name.rpartition("/")
-    found = [
-        (dataset, dataset.retailers[inner])
-        for dataset in project.values()
-        if inner in dataset.retailers and wanted in ("", dataset.dataset)
-    ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
-    known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
-    raise DeclarationError(f"no retailer {name} is declared{nearest(name, known)}")

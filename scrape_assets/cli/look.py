@@ -180,14 +180,15 @@ def failed_command(
     for r in rows:
         seen = ", ".join(str(fact) for fact in (r.http_status, r.page_state) if fact)
         tries = f"{r.attempt_count} tries" if r.attempt_count != 1 else "1 try"
-        facts = f"{r.retailer}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
+        where = f"{r.retailer}  {r.context}" if r.context else r.retailer
+        facts = f"{where}  {r.state}  {r.last_failure_class}  {tries}" + (f" ({seen})" if seen else "")
         for line in (facts, f"  {r.url}", f"  {r.reason}" if r.reason else ""):
             if line:
                 out.print(harmless(line), highlight=False, markup=False)
 
 
 def say_retailers(summary: dict[str, Any]) -> None:
-    """A row for each retailer of a run, and why a rejected one was."""
+    """A row for each retailer of a run, why a rejected one was, and what was held back of an accepted one."""
     table(
         summary["run_id"],
         (
@@ -226,6 +227,10 @@ def say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']}: {reason}")
         for sample in r["samples"]:
             say("  as " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+        for held in r["held"]:
+            say(f"{r['retailer']}: {held}")
+        if r["drift"]:
+            say(f"{r['retailer']}: {r['drift']}")
 
 
 def _say_pages(r: dict[str, Any]) -> None:
@@ -234,12 +239,7 @@ def _say_pages(r: dict[str, Any]) -> None:
     if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
         say(f"{name}: {r['attempts']} attempts, among them {met}")
     if again := r["to_try_again"]:
-        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {_why(again)}")
+        met = status.in_words(again["failure_class"], again["reason"])
+        say(f"{name}: {again['pages']} to try again, the next at {again['next_at']:%H:%M:%S} UTC; last {met}")
     for one in r["given_up"]:
-        say(f"{name}: {one['pages']} given up, {_why(one)}")
-
-
-def _why(one: dict[str, Any]) -> str:
-    """The failure class and its reason, which may begin with that very word."""
-    failure_class, reason = one["failure_class"], one["reason"] or ""
-    return reason if reason.startswith(f"{failure_class}: ") else f"{failure_class}: {reason}"
+        say(f"{name}: {one['pages']} given up, {status.in_words(one['failure_class'], one['reason'])}")

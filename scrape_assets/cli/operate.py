@@ -25,7 +25,7 @@ from scrape_assets.cli.output import (
     say,
     window_key,
 )
-from scrape_assets.cli.release import UNSENT
+from scrape_assets.cli.release import SHOWN, UNSENT, say_unsettled, what
 from scrape_assets.cli.work import Processes, collect, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
@@ -81,13 +81,22 @@ def run_command(
         run_id = result.summary["run_id"]
         raise CandidateRejected(f"{run_id} is rejected, see above: nothing is published, the last good version stands")
     mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
-    if paused := [f"{r['retailer']} is paused: {r['paused']}" for r in mine if r["waits"]]:
-        at = f"{dataset} --window {result.summary['window']}"
-        raise ScrapeAssetsError(
-            f"{'; '.join(paused)}. `scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
-        )
+    if paused := [r for r in mine if r["waits"]]:
+        raise ScrapeAssetsError(_paused(paused, f"{dataset} --window {result.summary['window']}", tell=json))
     if any(sent["state"] != "delivered" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
+
+
+def _paused(retailers: Sequence[dict[str, Any]], at: str, *, tell: bool) -> str:
+    """What lets them go on; `tell`: and why they do not, which a person read above."""
+    why = [f"{r['retailer']} is paused{': ' + r['paused'] if tell else ', see above'}" for r in retailers]
+    ways = f"`scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
+    if broken := [r["retailer"] for r in retailers if r["canary"] == "failed"]:
+        one = f"{at} --retailer {broken[0]}"
+        ways = (
+            f"Correct what reads its pages, and `scrape-assets recover {one}` begins with the canary again; or {ways}"
+        )
+    return f"{'; '.join(why)}. {ways}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,17 @@ def run_window(
             "changes": published.changes,
             "gaps": published.gaps,
         },
-        "sent": [{"destination": d.destination, "state": d.state, "detail": d.detail} for d in deliveries],
+        "sent": [
+            {
+                "destination": d.destination,
+                "state": d.state,
+                "detail": d.detail,
+                "run_id": d.run_id,
+                "dataset_version": d.dataset_version,
+                "event_id": d.event_id,
+            }
+            for d in deliveries
+        ],
         "this_command": {
             "attempts": sum(tally.outcomes.values()),
             "outcomes": dict(tally.outcomes),
@@ -178,6 +197,7 @@ def run_window(
         if warning:
             say(f"warning: {warning}")
         _say_result(summary, dataset.dataset, window)
+        say_unsettled(dataset.dataset, deliver.unsettled(pool, dataset, SHOWN))
     return RunResult(summary, refused, rejected)
 
 
@@ -199,6 +219,9 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     say_retailers(summary)
     acceptance_state = summary["acceptance"]["state"]
     published = summary["published"]
+    of_all = [check for check in summary["acceptance"]["checks"] if check["retailer"] is None]
+    for held in acceptance.held_back(of_all):
+        say(f"all retailers together: {held}")
     if published:
         word = "published" if published["new"] else "was published already"
         say(f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}")
@@ -207,10 +230,10 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
     elif acceptance_state == "collecting":
         say(f"not judged yet: {summary['acceptance']['waiting_for']}")
     elif not any(r["state"] == "rejected" for r in summary["retailers"]):
-        for reason in acceptance.reasons([c for c in summary["acceptance"]["checks"] if c["retailer"] is None]):
+        for reason in acceptance.reasons(of_all):
             say(reason)
     for sent in summary["sent"]:
-        say(f"{sent['destination']}: {sent['state']} {sent['detail']}")
+        say(f"{sent['destination']}: {what(sent['run_id'], sent['dataset_version'])} {sent['state']} {sent['detail']}")
     tasks = summary["tasks"]
     if tasks["quarantined"] or tasks["gone"]:
         unusable = f"{tasks['quarantined']} quarantined, {tasks['gone']} gone"

@@ -20,7 +20,8 @@ from rich.table import Table
 
 from scrape_assets import settings as environment
 from scrape_assets.datasets import load
-from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import plan
 from scrape_assets.rules import keys
@@ -154,3 +155,45 @@ def progress(quiet: bool) -> Iterator[Progress]:
         disable=quiet or not err.is_terminal,
     ) as shown:
         yield shown
+
+
+def find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
+    """The retailer of that name, `DATASET/RETAILER` where two datasets have it; DeclarationError for none."""
+    wanted, _, inner = name.rpartition("/")
+    found = [
+        (dataset, dataset.retailers[inner])
+        for dataset in project.values()
+        if inner in dataset.retailers and wanted in ("", dataset.dataset)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
+    known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
+    raise DeclarationError(f"no retailer {name} is declared{nearest(name, known)}")
+
+
+def show_page(tried: dict[str, Any]) -> None:
+    """A page's state, and each field with what gave it."""
+    within = f"  in context {tried['context']}" if tried["context"] else ""
+    say(f"{tried['http_status'] or ''} {tried['final_url'] or tried['url']}{within}".strip())
+    say(
+        f"page state: {tried['page_state'] or 'no page'}"
+        + (f", {tried['failure_class']}" if tried["failure_class"] not in (None, tried["page_state"]) else "")
+    )
+    if tried["reason"]:
+        say(str(tried["reason"]))
+    if tried.get("remark"):
+        say(str(tried["remark"]))
+    for row in tried["rows"]:
+        table(
+            row["entity_key"],
+            ("field", "value", "from"),
+            [(name, field["value"], field["from"]) for name, field in row["fields"].items()],
+        )
+    for change in tried.get("changes", []):
+        if change["field"]:
+            say(f"  {change['field']}: {change['before']!r} would become {change['after']!r}")
+        else:
+            before, after = (f"{change[side] or 'no row'}" for side in ("before", "after"))
+            say(f"  {change['entity_key']}: {before} before, {after} now")

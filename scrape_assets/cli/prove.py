@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Annotated
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, say, table
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import drill
+from scrape_assets.flow import drill, drill_discovery, drill_politeness
+from scrape_assets.flow.drill_ground import Scratch, scratch
 from scrape_assets.store import embedded, postgres
 
 
 def add_to(app: typer.Typer) -> None:
     """The command of this module belongs to the program."""
     app.command("drill")(drill_command)
+
+
+class Suite(StrEnum):
+    """What `drill` tries."""
+
+    RECOVERY = "recovery"
+    DISCOVERY = "discovery"
+    POLITENESS = "politeness"
+
+
+SUITES: dict[Suite, Callable[[Scratch, Callable[[str], None]], dict[str, Any]]] = {
+    Suite.DISCOVERY: drill_discovery.run,
+    Suite.POLITENESS: drill_politeness.run,
+}
 
 
 def drill_command(
@@ -27,9 +44,16 @@ def drill_command(
         int, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
     ] = 0,
     seed: Annotated[int | None, typer.Option("--seed", help="which kills; the same seed gives the same")] = None,
+    suite: Annotated[Suite, typer.Option("--suite", help="what is tried")] = Suite.RECOVERY,
     json: Json = False,
 ) -> None:
-    """Kill workers in every crash window and count what it cost; in a scratch database, never your data."""
+    """Kill workers in every crash window and count what it cost; in a scratch database, never your data.
+
+    The other suites try a site's budget instead: what the site saw is held against what was declared.
+    """
+    if suite is not Suite.RECOVERY:
+        _cases(suite, json=json)
+        return
     known = drill.windows()
     if window is not None and window not in known:
         raise DeclarationError(f"there is no window {window}; there are {', '.join(known)}")
@@ -83,3 +107,24 @@ def drill_command(
         )
     if not result["ok"]:
         raise ScrapeAssetsError("the drill found a promise that does not hold; the windows above name it")
+
+
+def _cases(suite: Suite, *, json: bool) -> None:
+    settings = environment.load()
+    began = time.monotonic()
+    with scratch(settings.database_url) as own:
+        result = SUITES[suite](own, (lambda _: None) if json else say)
+    result = {"suite": suite.value, **result, "seconds": round(time.monotonic() - began, 1)}
+    if json:
+        emit(result)
+    else:
+        table(
+            f"drill, suite {suite.value}",
+            ("case", "expected", "got", ""),
+            [
+                (case["name"], case["expected"], case["got"], "ok" if case["ok"] else "NOT ok")
+                for case in result["cases"]
+            ],
+        )
+    if not result["ok"]:
+        raise ScrapeAssetsError("the drill found a promise that does not hold; the cases above name it")

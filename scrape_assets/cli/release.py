@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, cast, get_args
 
 import orjson
 import typer
@@ -19,25 +19,28 @@ from scrape_assets.cli.output import (
     Window,
     declared,
     emit,
+    harmless,
     opened,
     out,
     run_of,
     say,
-    table,
     window_key,
 )
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import deliver, provenance, publish
 from scrape_assets.flow.deliver import Delivered
 from scrape_assets.sinks import files
+from scrape_assets.sinks.files import Format
 from scrape_assets.sinks.outcome import Record
 from scrape_assets.store import outbox, postgres, publication, runs
 from scrape_assets.store.postgres import Pool
 
-UNSENT = "not everything could be delivered; it is due again by itself, `deliver` tries at once when due"
+FORMATS: tuple[str, ...] = get_args(Format)
+UNSENT = "not everything could be delivered; what waits for a next try, and what for you, stands above"
 SHOWN = 50
-"""Deliveries that `deliver --status` lists."""
+"""Deliveries that `deliver --status` lists, and unsettled ones that `deliver` names."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,7 +52,9 @@ def add_to(app: typer.Typer) -> None:
 def deliver_command(
     dataset: DatasetName,
     status: Annotated[bool, typer.Option("--status", help="only show what was sent, and what was not")] = False,
-    event: Annotated[str | None, typer.Option("--event", help="send this event once more, under the same key")] = None,
+    event: Annotated[
+        str | None, typer.Option("--event", help="send this event now, whatever became of it, under the same key")
+    ] = None,
     destination: Annotated[str | None, typer.Option("--destination", help="with --event: only there")] = None,
     reconcile: Annotated[
         bool, typer.Option("--reconcile", help="ask destinations for what they said they have, and send what they lack")
@@ -69,6 +74,7 @@ def deliver_command(
         asked = deliver.reconcile(pool, declaration) if reconcile else []
         publish.say_late(pool, declaration)
         done = deliver.deliver(pool, declaration, jitter=random.random())
+        left = deliver.unsettled(pool, declaration, SHOWN)
     if json:
         emit(
             {
@@ -82,20 +88,37 @@ def deliver_command(
         if not done:
             say("nothing is due")
         for d in done:
-            say(f"{d.destination}: {_what(d)} {d.state} {d.detail}")
-    if any(d.state != "delivered" for d in done):
+            say(f"{d.destination}: {what(d.run_id, d.dataset_version)} {d.state} {d.detail}")
+        say_unsettled(dataset, left)
+    if any(d.state != "delivered" for d in done) or any(d.state == "failed" for d in asked):
         raise ScrapeAssetsError(UNSENT)
 
 
 def _tell_asked(asked: list[Delivered]) -> None:
     for d in asked:
         if d.state != "delivered" or d.detail != "it is there":
-            say(f"{d.destination}: {_what(d)}: {d.detail}")
-    say(f"{len(asked)} deliveries asked for, {sum(d.state == 'unsent' for d in asked)} missing")
+            say(f"{d.destination}: {what(d.run_id, d.dataset_version)}: {d.detail}")
+    other = sum(d.state == "failed" for d in asked)
+    say(
+        f"{len(asked)} deliveries asked for, {sum(d.state == 'unsent' for d in asked)} missing"
+        + (f", {other} with something else under their key" if other else "")
+    )
 
 
-def _what(d: Delivered) -> str:
-    return f"{d.run_id} version {d.dataset_version}" if d.dataset_version else f"{d.run_id} is late"
+def what(run_id: str, dataset_version: int | None) -> str:
+    """What an event tells of: a version of a window, or that there is none in time."""
+    return f"{run_id} version {dataset_version}" if dataset_version else f"{run_id} is late"
+
+
+def say_unsettled(dataset: str, left: Sequence[Any]) -> None:
+    """What is not delivered, when it is tried next, and the command that does not wait for that."""
+    for row in left:
+        now = f"scrape-assets deliver {dataset} --event {row.event_id} --destination {row.destination}"
+        then = {
+            "failed": f"failed, and waits for you: mend the destination, then {now}",
+            "sending": "is being sent by another process",
+        }.get(row.state, f"{row.state}, next try {row.next_try_at:%Y-%m-%d %H:%M:%S} UTC (now: {now})")
+        say(f"{row.destination}: {what(row.run_id, row.dataset_version)} {then}")
 
 
 def _record(d: Delivered) -> dict[str, Any]:
@@ -117,12 +140,8 @@ def _again(pool: Pool, dataset: Dataset, event: str, destination: str | None, *,
             f"{event!r} is no event; expected its id, as `deliver {dataset.dataset} --status` shows it"
         ) from error
     names = deliver.send_again(pool, dataset, event_id, destination)
-    if not names:
-        raise DeclarationError(
-            f"event {event} of {dataset.dataset} is delivered to nobody yet, or is on its way; nothing was changed"
-        )
     if not quiet:
-        say(f"{event} is sent again to {', '.join(names)}, under the same key")
+        say(f"{event} is sent now to {', '.join(names)}, under the same key; who may have it is asked first")
 
 
 def _status(pool: Pool, dataset: Dataset, *, json: bool) -> None:
@@ -131,27 +150,27 @@ def _status(pool: Pool, dataset: Dataset, *, json: bool) -> None:
     if json:
         emit({"dataset": dataset.dataset, "deliveries": [row._asdict() for row in rows]})
         return
-    table(
-        f"deliveries of {dataset.dataset}",
-        ("window", "version", "destination", "state", "tries", "event", "last error"),
-        [
-            (
-                row.run_id.partition("@")[2],
-                row.dataset_version or "late",
-                row.destination,
-                row.state,
-                row.tries,
-                str(row.event_id),
-                row.last_error or "",
-            )
-            for row in rows
-        ],
-    )
-    if any(row.state == "failed" for row in rows):
+    out.print(f"[bold]deliveries of {dataset.dataset}: the newest {len(rows)}[/]", highlight=False)
+    # Not a table: an event that is folded cannot be copied.
+    for row in rows:
+        tries = f"{row.tries} tries" if row.tries != 1 else "1 try"
+        waits = f", next {row.next_try_at:%Y-%m-%d %H:%M:%S} UTC" if row.state in ("unsent", "uncertain") else ""
+        then = f", {row.delivered_at:%Y-%m-%d %H:%M:%S} UTC" if row.delivered_at else waits
+        facts = f"{what(row.run_id, row.dataset_version)}  {row.destination}  {row.state}  {tries}{then}"
+        for line in (facts, f"  event {row.event_id}", f"  {row.last_error}" if row.last_error else ""):
+            if line:
+                out.print(harmless(line), highlight=False, markup=False)
+    if any(row.state not in ("delivered", "sending") for row in rows):
         say(
-            "failed ones wait for you: mend the destination, then "
-            f"scrape-assets deliver {dataset.dataset} --event EVENT"
+            f"scrape-assets deliver {dataset.dataset} --event EVENT sends one now, also one that failed: mend the "
+            "destination first"
         )
+
+
+def _format(value: str) -> str:
+    if value not in FORMATS:
+        raise DeclarationError(f"--format {value!r} is not possible{nearest(value, FORMATS)}")
+    return value
 
 
 def export_command(
@@ -159,7 +178,9 @@ def export_command(
     window: Window = "current",
     as_of: Annotated[int | None, typer.Option("--as-of", min=1, help="this version of the window")] = None,
     latest: Annotated[bool, typer.Option("--latest", help="the newest row of every entity, over all windows")] = False,
-    form: Annotated[Literal["csv", "jsonl", "parquet"], typer.Option("--format", help="how it is written")] = "csv",
+    form: Annotated[
+        str, typer.Option("--format", metavar="csv|jsonl|parquet", callback=_format, help="how it is written")
+    ] = "csv",
     output: Annotated[Path | None, typer.Option("--output", help="a file; else standard output")] = None,
     changes: Annotated[bool, typer.Option("--changes", help="only what the version changed in the one before")] = False,
 ) -> None:
@@ -168,6 +189,7 @@ def export_command(
         raise DeclarationError("--latest is over all windows; --as-of and --changes are of one")
     if output is None and form == "parquet" and sys.stdout.isatty():
         raise DeclarationError("parquet is no text; name a file: --output prices.parquet")
+    chosen = cast("Format", form)
     with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
         if latest:
@@ -185,14 +207,16 @@ def export_command(
 
         try:
             if output is None:
-                files.write(sys.stdout.buffer, form, deliver.columns(declaration), counting())
+                files.write(sys.stdout.buffer, chosen, deliver.columns(declaration), counting())
                 sys.stdout.buffer.flush()
             else:
-                files.replace(output, form, deliver.columns(declaration), counting())
+                files.replace(output, chosen, deliver.columns(declaration), counting())
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise ScrapeAssetsError(f"{output or 'standard output'} cannot be written: {error}") from error
+            # Its own words name a file beside it, which nobody asked for.
+            why = error.strerror or str(error)
+            raise ScrapeAssetsError(f"{output or 'standard output'} cannot be written: {why}") from error
     say(f"{counted} rows" + (f" in {output}" if output else ""))
 
 

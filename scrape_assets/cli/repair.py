@@ -201,7 +201,7 @@ def _tell(result: RunResult, batches: list[dict[str, Any]], moved: list[dict[str
 
 def waive_command(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="the rule's name, as `why` shows it")],
-    run: Annotated[str, typer.Option("--run", help="the run, as prices@2026-11-20")],
+    run: Annotated[str, typer.Option("--run", help="the run, as prices@2026-11-20 or prices@current")],
     owner: Annotated[str, typer.Option("--owner", help="who answers for it")],
     reason: Annotated[str, typer.Option("--reason", help="why it may be broken this time")],
     until: Annotated[str, typer.Option("--until", help="a day or time from which it no longer counts, in UTC")],
@@ -209,10 +209,11 @@ def waive_command(
     json: Json = False,
 ) -> None:
     """Answer for a failing rule of one run, for a time; it stays in the provenance of what is published with it."""
-    dataset, at, _ = run.partition("@")
+    dataset, at, window = run.partition("@")
     if not at:
         raise DeclarationError(f"--run {run!r} is no run; expected dataset@window, as prices@2026-11-20")
-    with opened(dataset) as (_, _, pool):
+    with opened(dataset) as (settings, _, pool):
+        run = run_of(dataset, window_key(declared(settings, dataset), window))
         done = waive.waive(
             pool,
             run,

@@ -9,14 +9,16 @@ import socket
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from scrape_assets.cli.output import Json, declared, emit, opened, progress, run_of, say
 from scrape_assets.cli.stopping import unwind_on_signals
-from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import control, fetch, run
+from scrape_assets.errors import DeclarationError, StoreUnreachable
+from scrape_assets.flow import control, fetch, run, status
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.commit import Item
@@ -24,6 +26,9 @@ from scrape_assets.flow.run import Machine
 from scrape_assets.settings import Settings
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
+
+STANDSTILL_SECONDS = 10.0
+"""So long nothing ended: it is said why, and again when that changed."""
 
 Processes = Annotated[int, typer.Option("--processes", min=1, help="extraction processes")]
 
@@ -123,11 +128,13 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
         # One bar for a retailer, however many windows and datasets it is worked for.
         bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
         retries: dict[str, int] = dict.fromkeys(bars, 0)
+        over: Counter[str] = Counter()
 
         def on_progress(item: Item) -> None:
             bar = bars[item.retailer]
             if item.result.outcome in ("committed", "quarantined", "gone"):
                 shown.advance(bar)
+                over[item.retailer] += 1
             else:
                 retries[item.retailer] += 1
                 shown.update(bar, note=f"{retries[item.retailer]} attempts in vain")
@@ -139,9 +146,46 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)
 
-            return await run.collect_partitions(pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress)
+            telling = asyncio.create_task(_tell_standstill(pool, mine, lambda: sum(over.values()), quiet=quiet))
+            try:
+                return await run.collect_partitions(
+                    pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress
+                )
+            finally:
+                telling.cancel()
 
         try:
             return asyncio.run(work_until_done())
         finally:
             unwind_on_signals()  # the loop's own handlers went with it
+
+
+async def _tell_standstill(pool: Pool, mine: set[tuple[str, str]], ended: Callable[[], int], *, quiet: bool) -> None:
+    """While no page ends, what they wait for is said."""
+    told = ""
+    while not quiet:
+        before = ended()
+        await asyncio.sleep(STANDSTILL_SECONDS)
+        if ended() == before:
+            standing = await asyncio.to_thread(_standstill, pool, mine)
+            if standing and standing != told:
+                say(standing)
+                told = standing
+
+
+def _standstill(pool: Pool, mine: set[tuple[str, str]]) -> str:
+    """What pages met that are to be tried again; nothing where there are none, or the store does not answer."""
+    with suppress(StoreUnreachable), postgres.transaction(pool) as tx:
+        waiting = [
+            row
+            for run_id in sorted({run_id for run_id, _ in mine})
+            for row in observe.to_try_again(tx, run_id)
+            if (run_id, row.retailer) in mine
+        ]
+        return "\n".join(
+            f"{row.retailer}: {row.pages} {'pages wait' if row.pages != 1 else 'page waits'}, "
+            f"the next try at {row.next_at:%H:%M:%S} UTC; "
+            f"last {status.in_words(row.failure_class, row.reason)}"
+            for row in waiting
+        )
+    return ""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 from pydantic import (
@@ -25,10 +26,25 @@ from pydantic import (
     model_validator,
 )
 
-from scrape_assets.datasets.units import Bytes, Name, Rate, Seconds, Share, Site, interval_seconds, seconds
+from scrape_assets.datasets.contexts import Context, ContextFile, ContextRule
+from scrape_assets.datasets.discovery import UrlsRule
+from scrape_assets.datasets.units import (
+    USER_IN_ADDRESS,
+    Bytes,
+    Name,
+    Rate,
+    Seconds,
+    Share,
+    Site,
+    holds_user,
+    interval_seconds,
+    seconds,
+)
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import subrequests, urls, windows
 from scrape_assets.rules.acceptance import Limits
+from scrape_assets.rules.budget import Budget, strictest
+from scrape_assets.rules.discover import DiscoverRule
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.spec import CssSelector, ExtractRule, PageRule
@@ -49,7 +65,10 @@ _OWNED_HEADERS = frozenset(
         *("transfer-encoding", "upgrade", "user-agent"),
     }
 )
-_SECRET_HEADERS = frozenset(("authorization", "cookie", "proxy-authorization"))
+_SECRET = re.compile(r"auth|cookie|token|secret|passw|credential|signature|session|api[-_]?key", re.IGNORECASE)
+"""Parts of names that say: what follows is a secret."""
+
+_SECRET_PARAMETERS = frozenset(("key", "pass", "pwd", "sig", "code", "access_key"))
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -58,7 +77,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a header name")
         if name.lower() in _OWNED_HEADERS:
             raise ValueError(f"{name!r} is set by the collector itself; remove it (contact: goes into the user agent)")
-        if name.lower() in _SECRET_HEADERS:
+        if _SECRET.search(name):
             raise ValueError(f"{name!r} carries a secret, and a declaration is stored and shown; remove it")
         if not re.fullmatch(r"[\x20-\x7e]*", value):
             raise ValueError(f"{name!r} has a value of other than printable ASCII characters")
@@ -100,11 +119,19 @@ class FetchRule(_Declared):
 
     via: Literal["http", "browser"] = "http"
     rate: Rate = Field(default="5/s", description="requests per time and origin, as 5/s, 30/min or none")
-    concurrency: int = Field(default=8, ge=1, le=256)
+    concurrency: int = Field(default=8, ge=1, le=256, description="requests in flight per origin, over all workers")
     timeout_seconds: Seconds = Field(default=60.0, alias="timeout")
     max_body_bytes: Bytes = Field(default=10_000_000, alias="max_body")
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(default_factory=dict)
     allow_private: bool = False
+    gap: Literal["start", "response"] = Field(
+        default="start", description="what the rate's gap counts from: the last request's start, or its answer's end"
+    )
+    per_day: int | None = Field(default=None, ge=1, description="requests of one day (UTC)")
+    open_tasks: int = Field(
+        default=250_000, ge=1, description="open tasks per run and origin; what else is known waits for room"
+    )
+    robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
     wait_for: CssSelector | None = Field(default=None, description="CSS selector of what scripts put on the page")
     block: tuple[subrequests.Blockable, ...] = Field(
         default=("font", "image", "media"), description="kinds of requests that a page does not make"
@@ -235,17 +262,30 @@ def _environment_name(value: str) -> str:
 EnvironmentName = Annotated[str, AfterValidator(_environment_name)]
 
 
+def _without_secrets(value: str) -> None:
+    """ValueError for an address that holds a secret, without saying it."""
+    if holds_user(value):
+        raise ValueError(f"{USER_IN_ADDRESS}. `secret: env:NAME` signs what is sent")
+    for name, _ in parse_qsl(urlsplit(value).query, keep_blank_values=True):
+        if _SECRET.search(name) or name.lower() in _SECRET_PARAMETERS:
+            raise ValueError(
+                f"the address has the parameter {name!r}, which looks like a secret, and a declaration is stored and "
+                "shown; remove it. `secret: env:NAME` signs what is sent; a secret in an address or header is not "
+                "supported yet"
+            )
+
+
 def _endpoint(value: str) -> str:
+    _without_secrets(value)
     try:
         urls.canonical(value)
     except ValueError as error:
         raise ValueError(f"{value!r} is no address: {error}; expected one as https://api.example.com/prices") from error
-    if re.search(r"//[^/]*@", value):
-        raise ValueError("the address holds a user or password, and a declaration is stored and shown; remove it")
     return value.rstrip("/")
 
 
 def _find(value: str) -> str:
+    _without_secrets(value)
     if "{key}" not in value or re.search(r"\{(?!url\}|key\})", value):
         raise ValueError(f"{value!r} names no key; expected an address with {{key}}, as {{url}}/{{key}}, or none")
     return value
@@ -347,21 +387,19 @@ class DatasetFile(_Declared):
     defaults: DefaultsRule = Field(default_factory=DefaultsRule)
 
 
-class UrlsRule(_Declared):
-    """Where the pages are listed: an inventory file in the dataset's folder or beside the retailer's file."""
-
-    file: str = Field(min_length=1)
-
-
 class RetailerFile(_Declared):
     """One retailer's file as it is written; the file's name is the retailer's."""
 
     site: Site = Field(description="the site's address, as https://www.shop.example")
     basis: str = ""
-    urls: UrlsRule = Field(description="{file: inventory.csv}")
+    urls: UrlsRule = Field(description="{file: inventory.csv}, or sitemap, listing, cursor, links, offset")
     key: tuple[str, ...] = ()
     fetch: FetchRule = Field(default_factory=FetchRule)
     product: PageRule = Field(default_factory=PageRule)
+    contexts: dict[Name, ContextFile] = Field(
+        default_factory=dict, description='{madrid: {postcode: "28001"}}: every page is asked for in each of them'
+    )
+    context: ContextRule = Field(default_factory=ContextRule, description="how they are set up and proved")
     accept: AcceptRule = Field(default_factory=AcceptRule)
 
 
@@ -377,11 +415,18 @@ class Retailer:
     site: str
     basis: str
     urls: UrlsRule
-    inventory_path: Path
+    inventory_path: Path | None
     key: tuple[str, ...]
     fetch: FetchRule
     product: PageRule
     accept: AcceptRule
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+
+    @property
+    def page_functions(self) -> list[str]:
+        """What of pages.py it uses: the page object, and what takes part in setting up a context."""
+        used = [self.product.page_object, *(context.page_function for context in self.contexts.values())]
+        return sorted({reference for reference in used if reference})
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +462,24 @@ class Dataset:
         rule = self._accept(retailer).model_dump(mode="json", by_alias=True, exclude={"canary", "on_unrepaired"})
         return {**rule, "required": list(rule["required"] or ()), "schema": self.schema_columns}
 
+    def budget(self, origin: str) -> Budget:
+        """What the origin may be asked by all retailers together whose site it belongs to, or whose pages ask it."""
+        rules = [
+            one.fetch
+            for one in self.retailers.values()
+            if subrequests.scope(origin, site=one.site, hosts=one.fetch.hosts if one.fetch.via == "browser" else ())
+        ]
+        return strictest(
+            Budget(
+                rule.interval_seconds,
+                rule.concurrency,
+                rule.gap == "response",
+                rule.per_day,
+                self.retry.base_seconds,
+            )
+            for rule in rules or [FetchRule()]
+        )
+
     def promised_at(self, window_start: datetime) -> datetime | None:
         """When consumers count on a version of the window that begins then; None where nothing is promised."""
         by = self.publish.by
@@ -436,9 +499,20 @@ def request_headers(dataset: Dataset, retailer: Retailer) -> dict[str, str]:
     }
 
 
+def discover_rule(retailer: Retailer) -> DiscoverRule | None:
+    """How its pages are found; None where a file lists them."""
+    return None if retailer.urls.mode == "file" else retailer.urls.rule(retailer.site)
+
+
 def extract_rule(dataset: Dataset, retailer: Retailer) -> ExtractRule:
     """What an extraction process needs to know of this retailer."""
-    return ExtractRule(retailer=retailer.name, page=retailer.product, key=retailer.key, schema_name=dataset.schema_name)
+    return ExtractRule(
+        retailer=retailer.name,
+        page=retailer.product,
+        key=retailer.key,
+        schema_name=dataset.schema_name,
+        proofs={name: context.prove for name, context in retailer.contexts.items()},
+    )
 
 
 def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
@@ -446,8 +520,15 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
 
     Keys without a value are left out, so that a key which a later version adds changes no running run.
     """
+    contexts = {name: one.model_dump(mode="json", exclude_none=True) for name, one in retailer.contexts.items()}
     return {
-        "scope": {"site": retailer.site, "urls": retailer.urls.model_dump()},
+        "scope": {
+            "site": retailer.site,
+            "urls": retailer.urls.model_dump(mode="json", exclude_defaults=True, exclude={"expect"}),
+            # Which tasks there are; what each context is made of stands below.
+            **({"contexts": sorted(contexts)} if contexts else {}),
+        },
+        **({"contexts": contexts} if contexts else {}),
         "fetch": _fetch_identity(retailer.fetch),
         "extract": _extract_block(dataset, retailer),
         "entity": {"key": list(retailer.key)},
@@ -480,6 +561,7 @@ def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tup
             key=extract.key,
             fetch=retailer.fetch.model_copy(update=frozen["fetch"]),
             product=extract.page,
+            contexts={name: Context.model_validate(one) for name, one in frozen.get("contexts", {}).items()},
         ),
     )
 
@@ -510,4 +592,5 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) ->
 
 
 def _extract_block(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
-    return extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    block = extract_rule(dataset, retailer).model_dump(mode="json", exclude_none=True)
+    return block if block["proofs"] else {name: value for name, value in block.items() if name != "proofs"}

@@ -14,8 +14,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -74,9 +74,10 @@ def check(path: Path) -> None:
         _form(path, file)
 
 
-def read(path: Path, *, site: str) -> Iterator[Line | Rejected]:
+def read(path: Path, *, site: str, contexts: Collection[str] = ()) -> Iterator[Line | Rejected]:
     """Every line of the inventory as a task or a rejection, in order; a page's first line is the one that counts.
 
+    Where contexts are declared, a line is a task in each of them, or in the one that it names.
     DeclarationError when the file cannot be read or its header is wrong.
     """
     with _open(path) as file:
@@ -92,7 +93,7 @@ def read(path: Path, *, site: str) -> Iterator[Line | Rejected]:
                         raise ValueError(raw.problem)
                     values = parse(raw.text)
                     if values is not None:
-                        yield _line(raw.number, values, site, first_lines)
+                        yield from _in_contexts(_line(raw.number, values, site), contexts, first_lines)
                 except ValueError as error:
                     yield Rejected(raw.number, _shown(raw.text), str(error))
         except OSError as error:
@@ -103,7 +104,39 @@ _Values = dict[str, Any]
 _Parse = Callable[[str], _Values | None]
 
 
-def _line(number: int, values: _Values, site: str, first_lines: dict[bytes, int]) -> Line:
+def contexts_of(named: str, declared: Collection[str]) -> Sequence[str]:
+    """The contexts in which a page is asked for: all that are declared, or the one that it names.
+
+    ValueError for one that is not declared; without any, what stands there is part of the page's identity alone.
+    """
+    if not declared:
+        return (named,)
+    if not named:
+        return sorted(declared)
+    if named not in declared:
+        near = get_close_matches(named, declared, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(sorted(declared)[:10])}"
+        raise ValueError(f"no context {named[:60]!r} is declared{hint}")
+    return (named,)
+
+
+def _in_contexts(line: Line, declared: Collection[str], first_lines: dict[bytes, int]) -> Iterator[Line]:
+    """The line once for each of its contexts, but for those in which the page was listed before."""
+    new = False
+    first = line.number
+    for context in contexts_of(line.context, declared):
+        # One page in two contexts, or as two page types, is two tasks: what a task's key is made of decides.
+        parts = (context, line.page_type, line.canonical_url)
+        same = hashlib.blake2b(keys.encode(parts), digest_size=16).digest()
+        first = first_lines.setdefault(same, line.number)
+        if first == line.number:
+            new = True
+            yield replace(line, context=context) if context != line.context else line
+    if not new:
+        raise ValueError(f"the same page is on line {first}: both are {line.canonical_url[:SHOWN_CHARACTERS]}")
+
+
+def _line(number: int, values: _Values, site: str) -> Line:
     url = _text(values, "url", urls.MAX_URL_LENGTH)
     if not url:
         raise ValueError("the line names no url")
@@ -116,11 +149,6 @@ def _line(number: int, values: _Values, site: str, first_lines: dict[bytes, int]
     entity = _text(values, "entity", MAX_TEXT_CHARACTERS) or None
     context = _text(values, "context", MAX_TEXT_CHARACTERS)
     priority = _priority(values.get("priority"))
-    # One page in two contexts, or as two page types, is two tasks: what a task's key is made of decides.
-    same = hashlib.blake2b(keys.encode((context, page_type, canonical_url)), digest_size=16).digest()
-    first = first_lines.setdefault(same, number)
-    if first != number:
-        raise ValueError(f"the same page is on line {first}: both are {canonical_url[:SHOWN_CHARACTERS]}")
     return Line(number, url, canonical_url, entity, page_type, context, priority)
 
 

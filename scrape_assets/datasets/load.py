@@ -10,8 +10,10 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urljoin
 
-from scrape_assets.datasets import inventory, page_objects, schemas
+from scrape_assets.datasets import contexts, inventory, page_objects, schemas
+from scrape_assets.datasets.contexts import Context
 from scrape_assets.datasets.declaration import (
     AcceptRule,
     Dataset,
@@ -25,6 +27,7 @@ from scrape_assets.datasets.declaration import (
 from scrape_assets.datasets.problems import Problem, Source, nearest, parse, validated
 from scrape_assets.datasets.units import name_problem
 from scrape_assets.errors import DeclarationError
+from scrape_assets.rules import urls
 
 FOLDER = "datasets"
 _YAML = (".yaml", ".yml")
@@ -175,7 +178,10 @@ def _retailers(
         _check(folder, source, retailer, declared, columns, problems)
         fetch = retailer.fetch if declared is None else _over(declared.defaults.fetch, retailer.fetch)
         problems.extend(_only_for_browsers(source, retailer.fetch, fetch))
-        if declared is not None and path is not None:
+        in_contexts, wrong = contexts.resolve(retailer.context, retailer.contexts, retailer.site)
+        problems.extend(source.problem(place, said) for place, said in wrong)
+        _check_page_functions(folder, source, in_contexts, problems)
+        if declared is not None and (path is not None or retailer.urls.mode != "file"):
             found[file.stem] = Retailer(
                 name=file.stem,
                 file=file,
@@ -187,8 +193,23 @@ def _retailers(
                 fetch=fetch,
                 product=retailer.product,
                 accept=_accept(declared, retailer.accept, columns),
+                contexts=in_contexts,
             )
     return found
+
+
+def _check_page_functions(
+    folder: Path, source: Source, in_contexts: dict[str, Context], problems: list[Problem]
+) -> None:
+    for name, context in in_contexts.items():
+        if context.page_function is None:
+            continue
+        own = ("contexts", name, "setup", "page_function")
+        place = own if source.has(own) else ("context", "setup", "page_function")
+        try:
+            page_objects.load(folder, context.page_function)
+        except DeclarationError as error:
+            problems.append(source.problem(place, str(error)))
 
 
 def _inventory(
@@ -196,6 +217,9 @@ def _inventory(
 ) -> Path | None:
     """The inventory's path: beside the retailer's file, else in the dataset's folder."""
     given = retailer.urls.file
+    if given is None:
+        _starts(source, retailer, problems)
+        return None
     path = next((place / given for place in (file.parent, folder) if (place / given).is_file()), None)
     if path is None:
         near = sorted(
@@ -215,6 +239,21 @@ def _inventory(
     except DeclarationError as error:
         problems.append(source.problem(("urls", "file"), str(error).replace(f"{root}/", "")))
     return path
+
+
+def _starts(source: Source, retailer: RetailerFile, problems: list[Problem]) -> None:
+    """The first pages of what the site lists lie on the site, and a canary needs pages that are known before."""
+    for start in retailer.urls.starts:
+        address = urljoin(retailer.site + "/", start)
+        try:
+            wrong = None if urls.within(retailer.site, address) else f"{address} is outside the site {retailer.site}"
+        except ValueError as error:
+            wrong = f"{start!r}: {error}"
+        if wrong:
+            problems.append(source.problem(("urls", retailer.urls.mode), wrong))
+    if retailer.accept.canary is not None:
+        said = "a canary needs pages that are known beforehand; expected urls: {file: ...} beside it, or no canary"
+        problems.append(source.problem(("accept", "canary"), said))
 
 
 def _check(

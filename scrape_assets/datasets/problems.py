@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from scrape_assets.rules.near import near
+
 Place = tuple[str | int, ...]
 _COMMENTED = re.compile(r"\{[^}\n]*\s#\w")
-_NEAR = 0.55
-"""How much alike two names must be for one to be suggested for the other."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -195,15 +194,14 @@ def validated(source: Source, model: type[_Model]) -> _Model | list[Problem]:
 def _meant(place: Place, model: type[BaseModel]) -> Place | None:
     """The key that an unknown key was probably meant to be."""
     owner = _model_at(model, place[:-1])
-    near = get_close_matches(str(place[-1]), _keys(owner) if owner else [], n=1, cutoff=_NEAR)
-    return (*place[:-1], near[0]) if near else None
+    meant = near(str(place[-1]), _keys(owner) if owner else [])
+    return (*place[:-1], meant) if meant else None
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
     """`; did you mean 'x'?`, or all that would be right where nothing is near; begins with a semicolon."""
-    near = get_close_matches(name, names, n=1, cutoff=_NEAR)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    if meant := near(name, names):
+        return f"; did you mean {meant!r}?"
     return f"; expected {'one of ' if len(names) > 1 else ''}{', '.join(names)}" if names else ""
 
 
@@ -218,7 +216,7 @@ def _said(details: Any, model: type[BaseModel]) -> str:
         case "missing":
             example = _described(place, model)
             return "the key is missing" + (f"; expected {example}" if example else "")
-        case "literal_error":
+        case "literal_error" | "enum":
             choices = re.findall(r"'([^']*)'", context["expected"])
             return f"{_shown(given)} is not possible{nearest(str(given), choices)}"
         case "value_error":

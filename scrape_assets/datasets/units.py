@@ -43,6 +43,21 @@ def seconds(value: Any) -> float:
     return _measure(value, _DURATION_SECONDS, "a duration", "90s, 15m, 2h or 14d")
 
 
+def written(seconds: float) -> str:
+    """The duration as a declaration writes it, in two units at most.
+
+    >>> written(172800), written(1800), written(5400), written(0.5), written(0), written(90061)
+    ('2d', '30m', '1h 30m', '0.5s', '0s', '1d 1h')
+    """
+    if seconds < 1:
+        return f"{seconds:g}s"
+    left, parts = round(seconds), []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, int(_DURATION_SECONDS[unit]))
+        parts += [f"{count}{unit}"] if count else []
+    return " ".join(parts[:2])
+
+
 def size_bytes(value: Any) -> int:
     """The size in bytes; MB counts in thousands, MiB in 1,024s.
 
@@ -103,7 +118,17 @@ def _name(value: str) -> str:
     return value
 
 
+USER_IN_ADDRESS = "the address holds a user or password, and a declaration is stored and shown; remove it"
+
+
+def holds_user(address: str) -> bool:
+    """Whether a user or password stands before the host; such an address is refused without being told."""
+    return re.search(r"//[^/?#]*@", address) is not None
+
+
 def _site(value: str) -> str:
+    if holds_user(value):
+        raise ValueError(USER_IN_ADDRESS)
     try:
         page = urls.canonical(value)
     except ValueError as error:

@@ -87,7 +87,7 @@ def _specs(
 def results(
     specs: Iterable[dg.AssetCheckSpec], verdict: Verdict, candidate: str, number: int
 ) -> Iterator[dg.AssetCheckResult]:
-    """The verdict, rule by rule; a rule that does not concern this retailer passes and says so."""
+    """The verdict, rule by rule; a rule that was not asked passes and says so."""
     records = {name(record["rule"]): record for record in verdict.checks}
     for spec in specs:
         record = records.get(spec.name)
@@ -95,7 +95,9 @@ def results(
             yield dg.AssetCheckResult(
                 passed=True,
                 check_name=spec.name,
-                description="not asked of this retailer",
+                description="not asked of this retailer"
+                if verdict.sequence is None
+                else "not asked while a retailer is missing",
                 metadata={candidate: number},
             )
             continue

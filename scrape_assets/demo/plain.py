@@ -101,6 +101,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             held = self.site.held.get(unquote(self.path.removeprefix("/deliveries/")))
             self._say(200 if held else 404, json.dumps({"content_hash": held}).encode() if held else b"")
             return
+        if self.path == "/robots.txt":
+            self._say(404, b"")
+            return
         with self.site.lock:
             self.site.requests[self.path] += 1
         number = self.path.removeprefix("/p/")

@@ -46,7 +46,8 @@ class Verdict:
 def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) -> Verdict:
     """The retailer is accepted or rejected under the acceptance rules as declared now, or still collects.
 
-    An earlier verdict over the same rows and the same rules stands and is returned. A canary that nobody judged yet is
+    An earlier verdict over the same rows and the same rules stands and is returned; a rejection only while it would be
+    compared with the same windows, of which one may have been repaired. A canary that nobody judged yet is
     judged first: the retailer was closed before the rest could follow.
     """
     for _ in range(TRIES):
@@ -63,13 +64,14 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
             content = candidates.content(tx, run_id, retailer)
             waivers = candidates.waivers(tx, run_id, retailer)
             rules = {**dataset.accept_rules(retailer), "waivers": [waiver.record() for waiver in waivers]}
-            if standing := _standing(candidate, content, rules):
+            run = runs.find(tx, run_id)
+            assert run is not None
+            beside = judging.named(judging.compared_with(tx, dataset, run, retailer))
+            if standing := _standing(candidate, content, rules, beside):
                 return Verdict(retailer, candidate.state, standing["checks"], generation=candidate.generation)
             if candidate.state != "candidate":
                 candidates.to_candidate(tx, run_id, retailer, candidate.generation)
             counts = candidates.counts(tx, run_id, retailer)
-            run = runs.find(tx, run_id)
-        assert run is not None
         found, figures = judging.judge(pool, dataset, run, retailer, counts, content)
         waived = frozenset(waiver.rule for waiver in waivers)
         judged = acceptance.settled(found, dry_run=dataset.accept_for(retailer).dry_run, waived=waived)
@@ -114,10 +116,14 @@ def undecided(pool: Pool, dataset: Dataset) -> list[tuple[str, str, str]]:
         return [one for one in candidates.undecided(tx, dataset.dataset) if one[1] in dataset.retailers]
 
 
-def _standing(candidate: Candidate, content: Content, rules: dict[str, Any]) -> dict[str, Any] | None:
-    """The verdict that still holds: same rows, same rules."""
+def _standing(
+    candidate: Candidate, content: Content, rules: dict[str, Any], beside: list[list[str]]
+) -> dict[str, Any] | None:
+    """The verdict that still holds: same rows, same rules; for a rejection, also the same windows beside them."""
     verdict = candidate.verdict
     if candidate.state not in ("accepted", "rejected") or verdict is None:
+        return None
+    if candidate.state == "rejected" and verdict.get("figures", {}).get("beside", {}).get("windows") != beside:
         return None
     return verdict if (candidate.content_hash, verdict["rules"]) == (content.content_hash, rules) else None
 
@@ -190,20 +196,21 @@ def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime |
         rows = versions.row_count(dataset.publish.when, members)
         then = (standing.verdict or {}).get("columns") if standing else None
         _, misfits = versions.schema_changes(then, dataset.schema_columns)
-        checks = acceptance.settled(
-            [
-                acceptance.members_accepted(
-                    {member["retailer"]: member["state"] for member in members},
-                    all_of_them=dataset.publish.when == "complete",
-                ),
+        found = [
+            acceptance.members_accepted(
+                {member["retailer"]: member["state"] for member in members},
+                all_of_them=dataset.publish.when == "complete",
+            )
+        ]
+        if found[0].passed:
+            # Of an incomplete whole nothing else can be said.
+            found += [
                 acceptance.not_empty(rows),
                 acceptance.unique_entities(candidates.duplicate_entities(tx, run_id, taken)),
                 acceptance.dataset_rows(rows, before, limits.drift_rows, limits.warm_up),
                 acceptance.schema_versions(misfits, standing.dataset_version if standing else None),
-            ],
-            dry_run=limits.dry_run,
-            waived=frozenset(waiver.rule for waiver in waivers),
-        )
+            ]
+        checks = acceptance.settled(found, dry_run=limits.dry_run, waived=frozenset(waiver.rule for waiver in waivers))
         records = [check.record() for check in checks]
         accepted = acceptance.accepted(checks)
         sequence = candidates.open_dataset_candidate(tx, run_id, members, content_hash)
@@ -224,6 +231,11 @@ def accept_dataset(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime |
                     for waiver in waivers
                     if any(check.rule == waiver.rule and check.held == "waived" for check in checks)
                 ],
+                "member_drift": {
+                    m.retailer: said
+                    for m in candidates.members(tx, run_id)
+                    if m.retailer in taken and (said := acceptance.drift_unjudged(m.verdict))
+                },
                 "member_waivers": {
                     m.retailer: m.verdict["waivers"]
                     for m in candidates.members(tx, run_id)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
+import orjson
+
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.flow.plan import Frozen
@@ -33,13 +35,15 @@ class Assignment:
     def setup(self) -> Setup:
         """What an extraction process needs to know of this partition, once."""
         rule = declaration.extract_rule(self.dataset, self.retailer)
+        discover = declaration.discover_rule(self.retailer)
         return Setup(
             key=f"{self.run.run_id}/{self.retailer.name}/{self.frozen.manifest_hash}",
             rule_json=rule.model_dump_json(),
-            pages_folder=str(self.dataset.folder) if rule.page.page_object else None,
+            pages_folder=str(self.dataset.folder) if self.retailer.page_functions else None,
             page_object=rule.page.page_object,
             dataset_id=self.dataset.dataset,
             retailer=self.retailer.name,
             collection_window=self.run.collection_window,
             page_sources=self.frozen.page_sources,
+            discover_json=None if discover is None else orjson.dumps(discover).decode(),
         )

@@ -49,7 +49,7 @@ def _retailer(dataset: Dataset, retailer: Retailer, browser: BrowserOptions) -> 
     tasks, refused = 0, 0
     origins: dict[str, int] = {}
     rejected: list[Rejection] = []
-    for line in inventory.read(retailer.inventory_path, site=retailer.site):
+    for line in plan.lines(retailer):
         if isinstance(line, inventory.Rejected):
             refused += 1
             if len(rejected) < SHOWN_REJECTIONS:
@@ -64,10 +64,14 @@ def _retailer(dataset: Dataset, retailer: Retailer, browser: BrowserOptions) -> 
         "retailer": retailer.name,
         "site": retailer.site,
         "basis": retailer.basis,
-        "inventory": str(retailer.inventory_path),
+        "inventory": None if retailer.inventory_path is None else str(retailer.inventory_path),
+        "urls": retailer.urls.model_dump(mode="json", exclude_defaults=True),
         "key": list(retailer.key) or ["the inventory's entity, else the page's canonical URL"],
         "extraction": _extraction(retailer),
         "product": retailer.product.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
+        "contexts": {
+            name: one.model_dump(mode="json", exclude_none=True) for name, one in sorted(retailer.contexts.items())
+        },
         "fetch": retailer.fetch.model_dump(mode="json"),
         "accept": asdict(rules),
         "extractor_version": frozen.extractor_version,

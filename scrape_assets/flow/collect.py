@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,22 +27,31 @@ from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
-from scrape_assets.rules.page import FetchFailure, Response
-from scrape_assets.rules.states import Outcome, TaskState
+from scrape_assets.flow.robots import Robots
+from scrape_assets.flow.sessions import Sessions, Unready
+from scrape_assets.flow.turns import BrowserGates, NotNow, OriginPaused, PageGate, TurnLost, Turns
+from scrape_assets.rules import urls
+from scrape_assets.rules.discover import SITEMAP_BYTES
+from scrape_assets.rules.page import FetchFailure, Request, Response
+from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.chromium import BrowserOptions
-from scrape_assets.sources.extractor import ExtractorPool
-from scrape_assets.store import lease, postgres
+from scrape_assets.sources.extractor import ExtractorPool, Judgement
+from scrape_assets.sources.http import Jar
+from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Lease
 from scrape_assets.store.postgres import Pool
 
-CLAIM_AHEAD_SECONDS = 1.0
-"""A claim takes what the origin's rate lets start within this time: little is held, no start waits for a round trip."""
+NO_ROOM_SECONDS = 0.2
+"""How soon a worker looks again for a slot at an origin whose slots are all taken."""
 
 ASKING = 2
 """Partitions that wait for the store at one time; the pool's other connections are the commits' and the heartbeats'."""
 
 STOPPED = "the worker was stopped"
+
+ELSEWHERE_SECONDS = 5.0
+"""How soon a page is tried again whose context is set up at another origin than its own, which is paused."""
 
 BACKLOG = 128
 """Fetched pages of one worker that may wait for extraction and commit, beside those in flight."""
@@ -94,10 +103,16 @@ class Worker:
         self._artifacts = artifacts
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
         self._leases = Leases(pool, worker_id)
+        self._turns = Turns(pool, worker_id)
+        self._robots = Robots(pool, sources.http)
+        self._sessions = Sessions(extractors, self._ask)
         self._asking = asyncio.Semaphore(ASKING)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self._backlog = BACKLOG
+        self._origins: dict[int, Sequence[str]] = {}
+        self._needed: defaultdict[str, set[str]] = defaultdict(set)
+        """Origins that pages in a browser have asked, by retailer."""
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -114,16 +129,18 @@ class Worker:
     async def run(self, assignments: Sequence[Assignment]) -> Tally:
         """Nothing of these partitions can be claimed any more, or the worker was stopped; what is done is durable."""
         began = time.monotonic()
-        origins = sorted({origin for assignment in assignments for origin in assignment.origins})
         shortest = min((assignment.lease_seconds for assignment in assignments), default=60.0)
+        deadline = min((assignment.dataset.lease.deadline_seconds for assignment in assignments), default=900.0)
+        self._turns.use(_wanted(assignments), lease_seconds=shortest, patience_seconds=deadline / 3)
         self._broken = asyncio.get_running_loop().create_future()
         # One queue to the extraction processes: what all partitions let wait there must be read within a lease's time.
         self._backlog = max(1, BACKLOG // max(1, len(assignments)))
         committing = asyncio.create_task(self._committer.run())
-        keeping = asyncio.create_task(self._leases.keep(origins, shortest))
+        keeping = asyncio.create_task(self._leases.keep(shortest))
+        sharing = asyncio.create_task(self._turns.keep())
         drives = [asyncio.create_task(self._drive(assignment)) for assignment in assignments]
         try:
-            await _first_failure(drives, [committing, keeping, self._broken])
+            await _first_failure(drives, [committing, keeping, sharing, self._broken])
             under_way = [held.task for held in self._leases]
             for task in under_way:
                 task.cancel()
@@ -131,10 +148,12 @@ class Worker:
             self._committer.close()
             await committing
         finally:
-            for pending in [*drives, keeping, committing, *(held.task for held in self._leases)]:
+            for pending in [*drives, keeping, sharing, committing, *(held.task for held in self._leases)]:
                 pending.cancel()
-            await asyncio.gather(*drives, keeping, return_exceptions=True)
+            await asyncio.gather(*drives, keeping, sharing, return_exceptions=True)
+            await self._sessions.close()
             self._leases.close()
+            await self._turns.leave()
         self.tally.seconds = time.monotonic() - began
         return self.tally
 
@@ -156,33 +175,62 @@ class Worker:
                 continue
             if has_stored and await self._take_stored(assignment, free, fetching, room):
                 continue
-            latest_start = await self._take(assignment, free, fetching, room)
-            if latest_start is not None:
-                wait = latest_start - CLAIM_AHEAD_SECONDS / 2
-            else:
-                waiting = await self._patiently(self._waiting, assignment)
-                has_stored = waiting.stored
-                if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
-                    return
-                wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
-                if len(self._leases):
-                    wait = max(wait, 0.05)
-            if wait > 0:
-                await self._rest(assignment, room, wait)
+            taken = await self._take(assignment, free, fetching, room)
+            if taken:
+                continue
+            waiting = await self._patiently(self._waiting, assignment)
+            # Pages may have named others on an origin that nobody knew when this began.
+            self._origins[id(assignment)] = waiting.origins
+            self._turns.also(waiting.origins, assignment.retailer.fetch.concurrency)
+            has_stored = waiting.stored
+            if not waiting.open or (waiting.nothing_for_me and not self._held(assignment)):
+                return
+            wait = min(REAP_SECONDS, max(0.01, waiting.due_in_seconds))
+            if len(self._leases):
+                wait = max(wait, 0.05)
+            await self._rest(assignment, room, wait if taken is not None else max(wait, NO_ROOM_SECONDS))
 
-    async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> float | None:
-        """Tasks that may start soon are mine; in how many seconds the last of them starts, None without any."""
-        latest_start: float | None = None
-        for origin in assignment.origins:
-            if free <= 0 or origin in self._leases.paused:
+    async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> int | None:
+        """How many tasks are mine now; None where an origin may not be asked yet, or has no room for more."""
+        taken, full = 0, False
+        for origin in self._origins.get(id(assignment), assignment.origins):
+            if free - taken <= 0 or origin in self._turns.paused:
+                continue
+            known = await self._may_ask(assignment, origin)
+            wanted = min(free - taken, self._turns.room(origin)) if known else 0
+            if wanted <= 0:
+                full = True
                 continue
             asked = now()
-            claims = await self._patiently(self._claim, assignment, origin, free)
-            free -= len(claims)
+            claims = await self._patiently(self._claim, assignment, origin, wanted)
             for claim in claims:
                 self._begin(assignment, claim, origin, asked, fetching, room)
-                latest_start = max(latest_start or 0.0, claim.start_in_seconds)
-        return latest_start
+            taken += len(claims)
+        return None if full and not taken else taken
+
+    async def _may_ask(self, assignment: Assignment, origin: str) -> bool:
+        """Whether this worker's share of the origin and the origin's robots.txt are known."""
+        if self._turns.is_unknown(origin):
+            with suppress(StoreUnreachable):
+                await self._turns.refresh()
+        if self._robots.known(assignment.run.run_id, origin) or assignment.retailer.fetch.robots == "ignore":
+            return True
+        async with self._turns.line(origin):
+            gate = self._gate(assignment, lambda: not self.stopped)
+            try:
+                return await self._robots.read(assignment, origin, gate)
+            except NotNow:
+                return False
+
+    def _gate(self, assignment: Assignment, is_mine: Callable[[], bool], *, page: bool = True) -> PageGate:
+        obeyed = assignment.retailer.fetch.robots == "obey" and page
+        return PageGate(
+            self._turns,
+            hold_seconds=assignment.retailer.fetch.timeout_seconds,
+            budget=assignment.dataset.budget,
+            is_mine=is_mine,
+            rules=partial(self._robots.known, assignment.run.run_id) if obeyed else None,
+        )
 
     async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:
         """Tasks whose page is stored are mine, if there are any."""
@@ -227,8 +275,12 @@ class Worker:
             self._release(assignment, claim, origin, STOPPED)
             return
         fetching.add(claim.lease)
+        if origin:
+            self._turns.begin(origin, shown=_is_shown(assignment))
         work = asyncio.create_task(self._work(assignment, claim, origin, now(), fetching, room))
         work.add_done_callback(partial(self._ended, assignment, claim, origin))
+        # Whatever became of it, also when it was cancelled before its first step.
+        work.add_done_callback(lambda _: self._fetched(assignment, claim, origin, fetching, room))
         self._leases.hold(claim.lease, Held(assignment, work, room, asked))
 
     def _ended(self, assignment: Assignment, claim: Claim, origin: str, work: asyncio.Task[None]) -> None:
@@ -249,15 +301,12 @@ class Worker:
         room: asyncio.Event,
     ) -> None:
         """One claimed task: its page is fetched and judged, and the result is with the committer."""
+        jar: Jar | None = None
         try:
-            if claim.start_in_seconds:
-                await asyncio.sleep(claim.start_in_seconds)
-            if origin in self._leases.paused:
-                self._release(assignment, claim, origin, "its origin is paused")
-                return
+            if origin in self._turns.paused:
+                raise OriginPaused
             if not await self._leases.still_mine(claim.lease):
-                self._release(assignment, claim, origin, "its lease was lost before its turn")
-                return
+                raise TurnLost
             answer: Response | FetchFailure
             if claim.from_artifact is not None:
                 page = await asyncio.to_thread(stored.read, self._artifacts, claim)
@@ -266,36 +315,114 @@ class Worker:
                     return
                 answer, observed_at = page
             else:
-                # The text that was planned and keyed: another parser might read another host in the original.
-                answer = await self._sources.page(assignment.dataset, assignment.retailer, claim.canonical_url)
+                answer, jar = await self._sessions.page(assignment, claim)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
+                await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
             failpoints.reach("K4")
-            fetching.discard(claim.lease)
-            room.set()
-            judged = None
-            if isinstance(answer, Response):
-                self._leases.received(claim.lease, len(answer.body))
-                judged = await self._extractors.judge(
-                    answer,
-                    assignment.setup,
-                    entity=claim.entity,
-                    context=claim.context,
-                    canonical_url=claim.canonical_url,
-                )
+            self._fetched(assignment, claim, origin, fetching, room)
+            judged = await self._judge(assignment, claim, answer)
+            if jar is not None and judged is not None and judged.failure_class is FailureClass.WRONG_CONTEXT:
+                # Perhaps the session ended: its context is set up anew, and the page asked for once more.
+                answer = await self._sessions.page_again(assignment, claim, jar)
+                observed_at = claim.leased_at + timedelta(seconds=now() - received)
+                judged = await self._judge(assignment, claim, answer)
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
             if claim.from_artifact is not None:
                 stored.keep(result, claim)
-            if result.pause_origin_seconds:
-                self._leases.paused.add(origin)
             self._put(assignment, result)
+        except Unready as unready:
+            self._put_unready(assignment, claim, unready, received)
+        except NotNow as why:
+            elsewhere = isinstance(why, OriginPaused) and origin not in self._turns.paused
+            self._release(assignment, claim, origin, why.reason, ELSEWHERE_SECONDS if elsewhere else 0.0)
         except asyncio.CancelledError:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
             self._release(assignment, claim, origin, STOPPED)
         finally:
-            fetching.discard(claim.lease)
-            room.set()
+            self._fetched(assignment, claim, origin, fetching, room)
 
-    def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str) -> None:
+    def _fetched(
+        self, assignment: Assignment, claim: Claim, origin: str, fetching: set[Lease], room: asyncio.Event
+    ) -> None:
+        """Its request is over, which makes room for another one."""
+        if claim.lease in fetching:
+            fetching.discard(claim.lease)
+            if origin:
+                self._turns.end(origin, shown=_is_shown(assignment))
+        room.set()
+
+    async def _judge(self, assignment: Assignment, claim: Claim, answer: Response | FetchFailure) -> Judgement | None:
+        """What the page says; None when there is none."""
+        if isinstance(answer, FetchFailure):
+            return None
+        self._leases.received(claim.lease, len(answer.body))
+        return await self._extractors.judge(
+            answer,
+            assignment.setup,
+            entity=claim.entity,
+            context=claim.context,
+            canonical_url=claim.canonical_url,
+            page_type=claim.page_type,
+            depth=claim.depth if claim.discovers else None,
+        )
+
+    async def _ask(
+        self, assignment: Assignment, request: Request, jar: Jar | None, claim: Claim | None, *, more: bool
+    ) -> Response | FetchFailure:
+        """What the site says, asked in its turn; within the limits of its robots.txt."""
+        origin = urls.origin(request.url)
+        # A context is set up without a browser, which has its cookies then.
+        shown = claim is not None and _is_shown(assignment)
+        mine = claim is None or partial(self._leases.surely_mine, claim.lease)
+
+        def is_mine() -> bool:
+            return (mine is True or mine()) and not self.stopped
+
+        gate = self._gate(assignment, is_mine)
+        if objection := await gate.objection(request.url):
+            return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
+        lists = claim is not None and claim.discovers
+        size = SITEMAP_BYTES if lists else 0
+        dataset, retailer = assignment.dataset, assignment.retailer
+        if more:
+            self._turns.begin(origin, shown=shown)
+        try:
+            if shown:
+                gates = self._browser_gates(assignment, is_mine)
+                return await self._sources.show(
+                    dataset, retailer, request.url, jar=jar, gates=gates, lists=lists, at_least_bytes=size
+                )
+            await gate.line_up(origin)
+            return await self._sources.ask(dataset, retailer, request, jar=jar, gate=gate, at_least_bytes=size)
+        finally:
+            gate.step_out()
+            if more:
+                self._turns.end(origin, shown=shown)
+
+    def _browser_gates(self, assignment: Assignment, is_mine: Callable[[], bool]) -> BrowserGates:
+        """For one page. OriginPaused when it would be asked for in vain, as its like need an origin that is paused."""
+        needed = self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+        if needed & self._turns.paused:
+            raise OriginPaused
+        return BrowserGates(
+            self._turns,
+            lambda page: self._gate(assignment, is_mine, page=page),
+            budget=assignment.dataset.budget,
+            concurrency=assignment.retailer.fetch.concurrency,
+            policy=assignment.dataset.retry.policy,
+            is_mine=is_mine,
+            asked=needed,
+        )
+
+    def _put_unready(self, assignment: Assignment, claim: Claim, unready: Unready, received: float) -> None:
+        """The page was not asked for: what its context's set-up ran into is the attempt's failure."""
+        at = claim.leased_at + timedelta(seconds=now() - received)
+        result = conclude(assignment, claim, unready.origin, unready.answer, unready.judged, at, random.random())
+        # These are no bytes of the page, and no repair may read them as if they were.
+        result.body = result.content_type = None
+        self._put(assignment, result)
+
+    def _release(self, assignment: Assignment, claim: Claim, origin: str, why: str, delay_seconds: float = 0.0) -> None:
         self._put(
             assignment,
             Result(
@@ -307,10 +434,13 @@ class Worker:
                 assignment.frozen.extractor_version,
                 refund=1,
                 reason=why,
+                delay_seconds=delay_seconds,
             ),
         )
 
     def _put(self, assignment: Assignment, result: Result) -> None:
+        if result.pause_origin_seconds:
+            self._turns.paused.add(result.origin)
         self._committer.put(
             Item(assignment.run.run_id, assignment.run.collection_window, assignment.retailer.name, result)
         )
@@ -337,7 +467,6 @@ class Worker:
                 manifest_hash=assignment.frozen.manifest_hash,
                 worker_id=self._worker_id,
                 wanted=wanted,
-                ahead_seconds=CLAIM_AHEAD_SECONDS,
                 lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
@@ -362,14 +491,10 @@ class Worker:
         return claims
 
     def _waiting(self, assignment: Assignment) -> lease.Waiting:
+        run_id, retailer = assignment.run.run_id, assignment.retailer.name
         with postgres.transaction(self._pool) as tx:
-            return lease.waiting(
-                tx,
-                assignment.run.run_id,
-                assignment.retailer.name,
-                assignment.frozen.manifest_hash,
-                assignment.origins,
-            )
+            discovery.admit(tx, run_id, retailer, assignment.retailer.fetch.open_tasks)
+            return lease.waiting(tx, run_id, retailer, assignment.frozen.manifest_hash)
 
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """The answer of a store act; a store that does not answer is asked again for as long as results are held."""
@@ -384,6 +509,19 @@ class Worker:
                     raise StoreUnreachable(f"{error}. {AGAIN}") from error
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
+
+
+def _is_shown(assignment: Assignment) -> bool:
+    """Whether a browser has its pages."""
+    return assignment.retailer.fetch.via == "browser"
+
+
+def _wanted(assignments: Sequence[Assignment]) -> dict[str, int]:
+    """How many requests in flight each origin could have of this worker."""
+    wanted: Counter[str] = Counter()
+    for assignment in assignments:
+        wanted.update(dict.fromkeys(assignment.origins, assignment.retailer.fetch.concurrency))
+    return dict(wanted)
 
 
 async def _first_failure(drives: Sequence[asyncio.Task[None]], background: Sequence[asyncio.Future[None]]) -> None:

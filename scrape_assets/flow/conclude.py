@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import orjson
+
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.rules import retry
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
 from scrape_assets.sources.extractor import Judgement
 from scrape_assets.store.commit import Result
+from scrape_assets.store.discovery import Discovered
 from scrape_assets.store.lease import Claim
 
 
@@ -35,6 +38,7 @@ def conclude(
         http_status=answer.status,
     )
     if isinstance(answer, Response):
+        result.reached = True
         result.body = answer.body
         result.content_type = answer.headers.get("content-type")
         result.reason = answer.remark or None
@@ -42,6 +46,10 @@ def conclude(
         result.page_state = judged.page_state
         result.reason = "; ".join(filter(None, (judged.reason, result.reason))) or None
         result.collisions = judged.collisions
+        if judged.failure_class is None and judged.discovered is not None:
+            result.row_count = 0
+            result.discovered = _discovered(assignment, claim, judged.discovered)
+            return result
         if judged.failure_class is None:
             result.rows, result.row_count = judged.rows, judged.row_count
             result.again = claim.generation > 1 or claim.recovery_batch_id is not None
@@ -70,6 +78,29 @@ def conclude(
     result.refund = int(decision.refund)
     result.rate_limited = int(failure is FailureClass.RATE_LIMITED)
     result.pause_origin_seconds = decision.pause_origin_seconds
+    result.pause_doubles = wait is None
+    # What was tried before waits for itself already, and one page that never answers is no outage; nor is one that a
+    # browser had from the site and could not show.
+    silent = failure in (FailureClass.TRANSPORT, FailureClass.TIMEOUT) and answer.status is None
+    if silent and claim.attempt_count == 1:
+        result.reached = False
+        result.unreached_pause_seconds = assignment.dataset.retry.base_seconds
     if failure is FailureClass.GONE and result.page_state is None:
         result.page_state = PageState.REMOVED
     return result
+
+
+def _discovered(assignment: Assignment, claim: Claim, described: str) -> Discovered:
+    said = orjson.loads(described)
+    return Discovered(
+        retailer=assignment.retailer.name,
+        children=said["children"],
+        next=said["next"],
+        again=said["again"],
+        mode=assignment.retailer.urls.mode,
+        page=claim.canonical_url,
+        barren=claim.barren,
+        max_attempts=assignment.dataset.retry.attempts,
+        open_tasks=assignment.retailer.fetch.open_tasks,
+        budget=assignment.dataset.budget,
+    )

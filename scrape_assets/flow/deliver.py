@@ -81,6 +81,7 @@ def deliver(
     A destination that fails, or is not configured on this machine, fails alone. `rest_seconds` and `send_seconds` are
     shorter where time is scaled down.
     """
+    _wake(pool, dataset)
     done = _settle(pool, dataset, jitter, rest_seconds)
     while True:
         with postgres.transaction(pool) as tx:
@@ -95,12 +96,16 @@ def deliver(
 
 def count_due(pool: Pool, dataset: Dataset) -> int:
     """How many deliveries `deliver` would see to now."""
+    _wake(pool, dataset)
     with postgres.transaction(pool) as tx:
         return outbox.count_due(tx, dataset.dataset, sorted(dataset.publish.to))
 
 
 def reconcile(pool: Pool, dataset: Dataset) -> list[Delivered]:
-    """Destinations are asked for what they said they have; what they do not have after all is due again."""
+    """Destinations are asked for what they said they have; what they do not have after all is due again.
+
+    One that has something else under the key has failed: sending cannot mend that, and a person decides.
+    """
     with postgres.transaction(pool) as tx:
         claimed = outbox.confirmed(tx, dataset.dataset, sorted(dataset.publish.to), ASKED_AGAIN)
     found = []
@@ -112,8 +117,12 @@ def reconcile(pool: Pool, dataset: Dataset) -> list[Delivered]:
         answer = _find(pool, dataset, sending)
         if isinstance(answer, NotApplied):
             with postgres.transaction(pool) as tx:
-                outbox.send_again(tx, dataset.dataset, sending.event_id, sending.destination)
+                outbox.send_again(tx, dataset.dataset, sending.event_id, [sending.destination], ["delivered"])
             found.append(_told(sending, "unsent", f"it said that it had it, and does not: {answer.error}"))
+        elif isinstance(answer, Refused):
+            with postgres.transaction(pool) as tx:
+                outbox.disprove(tx, sending, answer.error)
+            found.append(_told(sending, "failed", answer.error))
         elif isinstance(answer, Applied):
             found.append(_told(sending, "delivered", "it is there"))
         else:
@@ -122,12 +131,47 @@ def reconcile(pool: Pool, dataset: Dataset) -> list[Delivered]:
 
 
 def send_again(pool: Pool, dataset: Dataset, event_id: UUID, destination: str | None) -> list[str]:
-    """The event is due once more at that destination, or at all that had it or had failed; returns their names."""
+    """The event is due now at that destination, or at all that do not have it; returns their names.
+
+    What is uncertain is asked for first, as ever. Where everybody has it, it is sent to them once more.
+    DeclarationError where that cannot be, with the reason.
+    """
     if destination is not None and destination not in dataset.publish.to:
         known = ", ".join(sorted(dataset.publish.to)) or "none"
         raise DeclarationError(f"dataset {dataset.dataset} has no destination {destination}; it has {known}")
+    asked = sorted(dataset.publish.to) if destination is None else [destination]
     with postgres.transaction(pool) as tx:
-        return outbox.send_again(tx, dataset.dataset, event_id, destination)
+        names = outbox.hurry(tx, dataset.dataset, event_id, asked)
+        names += outbox.send_again(tx, dataset.dataset, event_id, asked, ["failed"])
+        names = names or outbox.send_again(tx, dataset.dataset, event_id, asked, ["delivered"])
+        goes_to = outbox.of_event(tx, dataset.dataset, event_id)
+    if names:
+        return sorted(names)
+    if not goes_to:
+        raise DeclarationError(f"there is no event {event_id} of {dataset.dataset}; `deliver --status` lists them")
+    if not set(asked) & set(goes_to):
+        raise DeclarationError(
+            f"event {event_id} goes to {', '.join(goes_to)}, and not to {', '.join(asked) or 'any other'}: a "
+            "destination gets what is published while it is declared; `export` writes any version"
+        )
+    raise DeclarationError(
+        f"event {event_id} is on its way; a sender that stopped is noticed after {SEND_SECONDS / 60:.0f} minutes"
+    )
+
+
+def unsettled(pool: Pool, dataset: Dataset, at_most: int) -> list[Any]:
+    """What the declared destinations do not have yet, or perhaps not, the oldest first."""
+    with postgres.transaction(pool) as tx:
+        return outbox.unsettled(tx, dataset.dataset, sorted(dataset.publish.to), at_most)
+
+
+def _wake(pool: Pool, dataset: Dataset) -> None:
+    """What only waited for a secret that the environment holds by now is due."""
+    with postgres.transaction(pool) as tx:
+        for destination, to in dataset.publish.to.items():
+            name = to.http.secret if to.http else to.postgres.url if to.postgres else None
+            if name is not None and os.environ.get(name):
+                outbox.wake(tx, dataset.dataset, destination, _missing(name))
 
 
 def _settle(pool: Pool, dataset: Dataset, jitter: float, rest_seconds: float) -> list[Delivered]:
@@ -238,8 +282,13 @@ def _secret(name: str | None) -> str | None:
     if name is None:
         return None
     if not (value := os.environ.get(name)):
-        raise DeclarationError(f"{name} is not set in the environment of this process; the declaration names it")
+        raise DeclarationError(_missing(name))
     return value
+
+
+def _missing(name: str) -> str:
+    """The error of a delivery that waits for this secret; what waits for it is found by it."""
+    return f"{name} is not set in the environment of this process; the declaration names it"
 
 
 def _shipment(pool: Pool, dataset: Dataset, target: Destination, sending: Sending) -> Shipment:

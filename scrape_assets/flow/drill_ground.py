@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from scrape_assets import failpoints
@@ -132,26 +132,42 @@ def windows() -> dict[str, str]:
     return {**failpoints.WINDOWS, **OTHERS}
 
 
+class Scratch(NamedTuple):
+    """A database and a folder that are gone at the end; `state` is set where the server is the drill's own."""
+
+    url: str
+    owner_url: str
+    folder: Path
+    state: Path | None
+
+
 @contextmanager
-def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> Iterator[Ground]:
-    """A scratch database on the user's server, or on one of the drill's own where none is named; gone at the end."""
+def scratch(database_url: str | None) -> Iterator[Scratch]:
+    """A scratch database on the user's server, or on one of the drill's own where none is named."""
     name = f"drill_{datetime.now(UTC):%Y%m%d_%H%M%S}_{os.getpid()}"
-    with tempfile.TemporaryDirectory(prefix="scrape-assets-drill-") as folder, plain.running(pages) as site:
+    with tempfile.TemporaryDirectory(prefix="scrape-assets-drill-") as folder:
         root = Path(folder)
         root.chmod(0o755)  # another account may have to reach the server's data folder
         state = None if database_url else root / "state"
         owner_url = database_url or embedded.ensure(root / "state").owner_url
-        _declare(root / "project", site.url, pages)
         try:
             mine = postgres.create_database(owner_url, name)
             try:
                 postgres.migrate(mine)
-                yield Ground(mine, owner_url, root / "project", site, state, datetime.now(UTC).date(), say)
+                yield Scratch(mine, owner_url, root, state)
             finally:
                 postgres.drop_database(owner_url, name)
         finally:
             if state is not None:
                 embedded.stop(state)
+
+
+@contextmanager
+def ground(database_url: str | None, pages: int, say: Callable[[str], None]) -> Iterator[Ground]:
+    """A scratch database, a site and a project that declares it."""
+    with plain.running(pages) as site, scratch(database_url) as own:
+        _declare(own.folder / "project", site.url, pages)
+        yield Ground(own.url, own.owner_url, own.folder / "project", site, own.state, datetime.now(UTC).date(), say)
 
 
 def _declare(project: Path, site: str, pages: int) -> None:

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -35,7 +36,7 @@ CLOCK_AHEAD = timedelta(hours=2)
 DELIVERY_SECONDS = 60.0
 """How long a drilled process waits for what a dead sender left."""
 
-__all__ = ["DATASET", "Job", "migrate", "repair", "work", "worker_id"]
+__all__ = ["DATASET", "Job", "collect", "migrate", "repair", "work", "worker_id"]
 
 # Imported here, in the process that is forked, and not in each of its children.
 _ = validate, schemas, drift
@@ -126,6 +127,22 @@ def _deliver(pool: Pool, dataset: Dataset, job: Job) -> None:
         if not left or time.monotonic() > give_up:
             return
         time.sleep(0.2)
+
+
+def collect(job: Job) -> None:
+    """The window is planned and collected, with whoever else works on it; told to stop, it ends well."""
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    dataset = load.dataset(job.project, DATASET)
+
+    def on_worker(worker: Worker) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+
+    with postgres.open_pool(job.url) as pool:
+        plan.plan(pool, dataset, job.window, now=datetime.now(UTC))
+        machine = Machine(job.project / "artifacts", worker_id(os.getpid()), {})
+        assignments = run.assignments(pool, dataset, job.window, sorted(dataset.retailers))
+        with suppress(Interrupted):
+            asyncio.run(run.collect_partitions(pool, machine, assignments, on_worker=on_worker))
 
 
 def repair(job: Job) -> None:

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
-from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.sources import chromium
 from scrape_assets.sources.browser import BrowserSource
 from scrape_assets.sources.chromium import BrowserOptions, BrowserUnavailable
-from scrape_assets.sources.http import HttpSource
+from scrape_assets.sources.http import Gate, HttpSource, Jar
 
-Charge = Callable[[str], Awaitable[None]]
-"""Awaited with the origin before each request that no claim has paid for: redirects, what a browser's page needs."""
-
-
-async def charged_to_nobody(_origin: str) -> None:
-    """The budget knows of claims alone: a redirect, or a request of a browser's page, is sent at once."""
+if TYPE_CHECKING:
+    from scrape_assets.sources.browser_requests import Gates
 
 
 class Sources:
     """The ways to a page, open inside `async with`; a browser is started for the first page that wants one."""
 
     def __init__(
-        self,
-        connect_to: Mapping[str, tuple[str, int]] | None = None,
-        browser: BrowserOptions | None = None,
-        *,
-        charge: Charge = charged_to_nobody,
+        self, connect_to: Mapping[str, tuple[str, int]] | None = None, browser: BrowserOptions | None = None
     ) -> None:
-        self._charge = charge
         self._stack = AsyncExitStack()
-        self._http = HttpSource(connect_to=connect_to)
-        self.browser = BrowserSource(self._http, browser)
+        self.http = HttpSource(connect_to=connect_to)
+        self.browser = BrowserSource(self.http, browser)
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._http)
+        await self._stack.enter_async_context(self.http)
         await self._stack.enter_async_context(self.browser)
         return self
 
@@ -48,28 +40,52 @@ class Sources:
     ) -> None:
         await self._stack.aclose()
 
-    async def page(self, dataset: Dataset, retailer: Retailer, url: str) -> Response | FetchFailure:
-        """The retailer's page at this address, whose first request is paid for."""
-        fetch, headers = retailer.fetch, declaration.request_headers(dataset, retailer)
-        if fetch.via == "browser":
-            return await self.browser.fetch(
-                url,
-                site=retailer.site,
-                headers=headers,
-                timeout_seconds=fetch.timeout_seconds,
-                max_body_bytes=fetch.max_body_bytes,
-                allow_private=fetch.allow_private,
-                look=fetch.look,
-                charge=self._charge,
-            )
-        return await self._http.fetch(
+    async def ask(
+        self,
+        dataset: Dataset,
+        retailer: Retailer,
+        request: Request,
+        *,
+        jar: Jar | None = None,
+        gate: Gate | None = None,
+        at_least_bytes: int = 0,
+    ) -> Response | FetchFailure:
+        """The site's answer to one request, which no browser sees: of a retailer without one, or a set-up."""
+        fetch = retailer.fetch
+        return await self.http.fetch(
+            request,
+            site=retailer.site,
+            headers=declaration.request_headers(dataset, retailer),
+            timeout_seconds=fetch.timeout_seconds,
+            max_body_bytes=max(fetch.max_body_bytes, at_least_bytes),
+            allow_private=fetch.allow_private,
+            jar=jar,
+            gate=gate,
+        )
+
+    async def show(
+        self,
+        dataset: Dataset,
+        retailer: Retailer,
+        url: str,
+        *,
+        jar: Jar | None = None,
+        gates: Gates | None = None,
+        lists: bool = False,
+        at_least_bytes: int = 0,
+    ) -> Response | FetchFailure:
+        """The retailer's page as a browser shows it; `lists`: it names pages, and has not what those are waited for."""
+        fetch = retailer.fetch
+        return await self.browser.fetch(
             url,
             site=retailer.site,
-            headers=headers,
+            headers=declaration.request_headers(dataset, retailer),
             timeout_seconds=fetch.timeout_seconds,
-            max_body_bytes=fetch.max_body_bytes,
+            max_body_bytes=max(fetch.max_body_bytes, at_least_bytes),
             allow_private=fetch.allow_private,
-            charge=self._charge,
+            look=replace(fetch.look, wait_for=None) if lists else fetch.look,
+            jar=jar,
+            gates=gates,
         )
 
 

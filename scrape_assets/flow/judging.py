@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.rules import acceptance
+from scrape_assets.rules import acceptance, discover
 from scrape_assets.rules.acceptance import Check, Held, Limits
-from scrape_assets.store import candidates, postgres, runs
+from scrape_assets.store import candidates, discovery, postgres, runs
 from scrape_assets.store.candidates import Content, Counts, Earlier
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Run
@@ -36,11 +36,14 @@ def judge(
         # Rows carry the database's time: this machine's clock has no say in whether they are of the future.
         now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
-        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if before else None
+        before = compared_with(tx, dataset, run, retailer)
+        # What a later window has and this one has not is new there, and not lost here.
+        backward = bool(before) and before[0].window_start < run.window_start
+        missed = candidates.undiscovered(tx, run.run_id, retailer, before[0].run_id) if backward else None
         states = candidates.page_states(tx, run.run_id, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
+        found = _discovery(tx, dataset, run, retailer, limits, counts)
     assert planned_at is not None
     history = [drift.Window(one.window_start, one.figures) for one in before]
     warming: Held = "warm_up" if len(history) < limits.warm_up else ""
@@ -52,6 +55,7 @@ def judge(
         "moved": None if since is None else drift.moved_share(since),
         "unchanged": unchanged,
         "filled": filled,
+        "beside": {"kind": base.kind, "windows": named(before)},
     }
     checks = [
         acceptance.not_empty(content.rows),
@@ -69,6 +73,7 @@ def judge(
             before=[float(one.figures["gone"]) for one in history],
             warm_up=limits.warm_up,
         ),
+        *found,
         acceptance.canary(partition.canary, first_pages),
         acceptance.page_states(states, limits.page_states),
         acceptance.collisions(counts.collisions),
@@ -76,10 +81,65 @@ def judge(
         drift.rows(content.rows, history, limits, run.window_start),
         drift.columns(filled, history, limits),
         drift.frozen(unchanged, history, limits, run.window_start),
-        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming),
+        drift.moved(both.iloc[0:0] if since is None else since, limits.drift_moved, warming, _label(run, before)),
         *drift.values(both, base),
     ]
     return checks, figures
+
+
+def _discovery(
+    tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits, counts: Counts
+) -> list[Check]:
+    """What the site listed itself: whether all of it was read, and whether it is as much as there should be."""
+    declared = dataset.retailers.get(retailer)
+    if declared is None:
+        return []
+    checks = []
+    if declared.urls.mode != "file":
+        came = discovery.of_retailer(tx, run.run_id, retailer)
+        unseen = None
+        if came.second_pass:
+            seen = came.first_pass + came.second_pass - came.both_passes
+            unseen = max(0.0, discover.estimate(came.first_pass, came.second_pass, came.both_passes) - seen)
+        checks.append(
+            acceptance.discovery(
+                pages=came.pages,
+                read=came.read,
+                problem=came.problem,
+                unseen=unseen,
+                items=came.items,
+                at_least=limits.coverage,
+            )
+        )
+    if (ends := declared.urls.expected) is not None:
+        checks.append(acceptance.expected(counts.planned, ends))
+    return checks
+
+
+def compared_with(tx: Transaction, dataset: Dataset, run: Run, retailer: str) -> list[Earlier]:
+    """The accepted windows that this one is compared with, the nearest first.
+
+    They come before it. A window that begins the history, as a backfill in descending order collects it, is compared
+    with those after it; not so a correction of it, which has the version that it corrects.
+    """
+    at_most = dataset.accept_for(retailer).drift_over
+    before = candidates.accepted_windows(tx, run.run_id, retailer, at_most)
+    if before or retailer in candidates.published_content(tx, run.run_id):
+        return before
+    return candidates.accepted_windows(tx, run.run_id, retailer, at_most, later=True)
+
+
+def named(before: Sequence[Earlier]) -> list[list[str]]:
+    """The windows as a verdict keeps them: their keys and what they held then."""
+    return [[one.collection_window, one.content_hash] for one in before]
+
+
+def _label(run: Run, before: Sequence[Earlier]) -> str:
+    """What prices are said to have moved since."""
+    if not before:
+        return "the last accepted window"
+    which = "the last accepted window" if before[0].window_start < run.window_start else "an accepted later window"
+    return f"{before[0].collection_window}, {which}"
 
 
 def now_says(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> list[Check]:
@@ -132,7 +192,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         counts = candidates.canary_counts(tx, run.run_id, retailer)
         now = candidates.clock(tx)
         table = validate.frame(candidates.rows(tx, run.run_id, retailer), dataset.columns)
-        before = candidates.accepted_windows(tx, run.run_id, retailer, limits.drift_over)
+        before = compared_with(tx, dataset, run, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
     assert planned_at is not None
@@ -148,5 +208,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         *drift.values(both, base),
     ]
     if since is not None:
-        checks.append(drift.moved(since, drift.of_a_sample(limits.drift_moved, len(since)), base.held))
+        checks.append(
+            drift.moved(since, drift.of_a_sample(limits.drift_moved, len(since)), base.held, _label(run, before))
+        )
     return checks, counts.planned

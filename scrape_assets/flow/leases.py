@@ -28,7 +28,7 @@ def now() -> float:
 
 
 REAP_SECONDS = 1.0
-"""How often a worker looks for expired leases and paused origins."""
+"""How often a worker looks for expired leases."""
 
 RETRY_SECONDS = 0.1
 """How soon a heartbeat that the store did not take is tried again."""
@@ -51,7 +51,7 @@ class Held:
 
 
 class Leases:
-    """What a worker holds, and which of its origins are paused."""
+    """What a worker holds."""
 
     def __init__(self, pool: Pool, worker_id: str) -> None:
         self._pool = pool
@@ -61,7 +61,6 @@ class Leases:
         self._held: dict[Lease, Held] = {}
         # Look-ups of names, claims and commits may fill the loop's shared threads; leases are extended all the same.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leases")
-        self.paused: set[str] = set()
         self.body_bytes = 0
         """Of fetched pages that wait to be judged and stored."""
 
@@ -76,8 +75,9 @@ class Leases:
     def received(self, one: Lease, body_bytes: int) -> None:
         """The page of this lease is here, and takes room until the lease is let go."""
         if held := self._held.get(one):
+            # The page may have come twice: once more with a new session.
+            self.body_bytes += body_bytes - held.body_bytes
             held.body_bytes = body_bytes
-            self.body_bytes += body_bytes
 
     def hold(self, one: Lease, held: Held) -> None:
         """The lease is extended from now on."""
@@ -108,7 +108,7 @@ class Leases:
             return one in self._held
         return False
 
-    async def keep(self, origins: Sequence[str], lease_seconds: float) -> None:
+    async def keep(self, lease_seconds: float) -> None:
         """Until cancelled: every third of a lease mine are extended, and expired ones that nobody holds are reaped."""
         every = lease_seconds / 3
         due = now() + every
@@ -118,7 +118,7 @@ class Leases:
                     async with self._extending:
                         await self._extend()
                     due = now() + every
-                self.paused = await self._apart(self._reap, origins)
+                await self._apart(self._reap)
             await asyncio.sleep(max(RETRY_SECONDS, min(REAP_SECONDS, due - now())))
 
     async def _extend(self) -> None:
@@ -151,11 +151,9 @@ class Leases:
             failpoints.reach("K11", lambda: postgres.lose(tx))
             return kept
 
-    def _reap(self, origins: Sequence[str]) -> set[str]:
+    def _reap(self) -> None:
         with postgres.transaction(self._pool) as tx:
             # Read here and not before: to get a connection may have taken longer than a lease.
             if lease.reap(tx, self._worker_id, list(self._held)):
                 failpoints.reach("K12", lambda: postgres.lose(tx))
         control.step(self._pool)
-        with postgres.transaction(self._pool) as tx:
-            return lease.paused(tx, origins)

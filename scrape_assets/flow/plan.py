@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urljoin
 
 from scrape_assets.datasets import declaration, inventory, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import keys, urls, windows
+from scrape_assets.rules.budget import Budget
+from scrape_assets.rules.discover import page_types
 from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 from scrape_assets.store.runs import Partition, PlannedTask, Rejection, Run
@@ -41,7 +44,7 @@ def freeze(dataset: Dataset, retailer: Retailer) -> Frozen:
     """The retailer's frozen part as the declaration stands now."""
     manifest = declaration.manifest(dataset, retailer)
     # An edit of pages.py concerns those that extract with it; a schema of pages.py is in the manifest itself.
-    sources = page_objects.sources(dataset.folder) if retailer.product.page_object else {}
+    sources = page_objects.sources(dataset.folder) if retailer.page_functions else {}
     # The text of page objects is part of what is frozen: a worker with other code is no worker of this run.
     whole = {**manifest, "pages": sources} if sources else manifest
     return Frozen(
@@ -59,10 +62,24 @@ def frozen_of(partition: Partition) -> Frozen:
     )
 
 
+def lines(retailer: Retailer) -> Iterator[inventory.Line | inventory.Rejected]:
+    """What the window begins with: the inventory's lines, or the first pages of what the site itself lists."""
+    rule = declaration.discover_rule(retailer)
+    if rule is None:
+        assert retailer.inventory_path is not None
+        yield from inventory.read(retailer.inventory_path, site=retailer.site, contexts=retailer.contexts)
+        return
+    for number, start in enumerate(retailer.urls.starts, 1):
+        first = urls.canonical(urljoin(retailer.site + "/", start))
+        for context in retailer.contexts or ("",):
+            # Its list is what a further page belongs to.
+            yield inventory.Line(number, first, first, first, page_types(rule)[0], context, 0)
+
+
 def no_pages(retailer: Retailer, rejected: Sequence[Rejection], count: int) -> str:
     """An inventory without a page, in words: a window planned with it would be over before it began."""
     refused = f": {count} lines were refused, line {rejected[0].line}: {rejected[0].reason}" if rejected else ""
-    return f"{retailer.inventory_path} names no page to collect{refused}"
+    return f"{retailer.inventory_path or retailer.urls.mode} names no page to collect{refused}"
 
 
 def current_window(dataset: Dataset, now: datetime) -> str:
@@ -141,7 +158,6 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
     runs.lock_partition(tx, run.run_id, retailer.name)
     partition = runs.partitions(tx, run.run_id)[retailer.name]
     frozen = freeze(dataset, retailer)
-    interval = retailer.fetch.interval_seconds
     if partition.planned_at is not None:
         changed_since = frozen.manifest_hash != partition.manifest_hash or frozen.page_sources != partition.page_sources
         changed = declaration.differences(partition.manifest or {}, frozen.manifest)
@@ -178,8 +194,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
             tx,
             run.run_id,
             retailer.name,
-            origins=partition.origins,
-            interval_seconds=interval,
+            budgets=_budgets(dataset, retailer, partition.origins),
             max_attempts=dataset.retry.attempts,
             deadline_seconds=dataset.deadline_seconds,
         )
@@ -187,8 +202,8 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
 
     rejected: list[Rejection] = []
 
-    def tasks() -> Any:
-        for line in inventory.read(retailer.inventory_path, site=retailer.site):
+    def tasks() -> Iterator[PlannedTask]:
+        for line in lines(retailer):
             if isinstance(line, inventory.Rejected):
                 rejected.append(Rejection(line.number, line.text, line.reason))
                 continue
@@ -208,10 +223,19 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
                 urls.origin(line.canonical_url),
                 line.entity,
                 line.priority,
+                retailer.urls.mode != "file",
             )
 
     canary = dataset.accept_for(retailer.name).canary
-    planned, origins = runs.insert_tasks(tx, run.run_id, retailer.name, tasks(), dataset.retry.attempts, canary)
+    planned, origins = runs.insert_tasks(
+        tx,
+        run.run_id,
+        retailer.name,
+        tasks(),
+        max_attempts=dataset.retry.attempts,
+        canary=canary,
+        open_tasks=retailer.fetch.open_tasks,
+    )
     if not planned:
         raise DeclarationError(f"{no_pages(retailer, rejected, len(rejected))}; nothing of it was planned")
     runs.record_rejections(tx, run.run_id, retailer.name, rejected)
@@ -223,7 +247,7 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         manifest_hash=frozen.manifest_hash,
         extractor_version=frozen.extractor_version,
         page_sources=frozen.page_sources,
-        origins=origins,
+        origin_names=origins,
         planned=planned,
         rejected=len(rejected),
         canary=canary,
@@ -232,9 +256,15 @@ def _plan_in(tx: Transaction, dataset: Dataset, run: Run, retailer: Retailer, ho
         tx,
         run.run_id,
         retailer.name,
-        origins=origins,
-        interval_seconds=interval,
+        budgets=_budgets(dataset, retailer, origins),
         max_attempts=dataset.retry.attempts,
         deadline_seconds=dataset.deadline_seconds,
     )
     return PlannedRetailer(retailer.name, planned, len(rejected))
+
+
+def _budgets(dataset: Dataset, retailer: Retailer, origins: Sequence[str]) -> dict[str, Budget]:
+    """Of every origin that its pages, and the set-ups of its contexts, are asked of."""
+    setups = [context.request(retailer.site) for context in retailer.contexts.values()]
+    whole = {*origins, *(urls.origin(request.url) for request in setups if request is not None)}
+    return {origin: dataset.budget(origin) for origin in sorted(whole)}

@@ -20,10 +20,16 @@ def of_version(pool: Pool, run_id: str, version: int | None) -> dict[str, Any]:
         known = publication.versions(tx, run_id) if run else []
         chosen = next((row for row in known if row.dataset_version == (version or known[-1].dataset_version)), None)
         if run is None or chosen is None:
-            there = ", ".join(str(row.dataset_version) for row in known) or "none"
-            wanted = "a version" if version is None else f"version {version}"
-            raise DeclarationError(f"{run_id} has no {wanted}; it has {there}")
+            dataset, _, window = run_id.partition("@")
+            at = f"{dataset} --window {window}"
+            if run is None:
+                raise DeclarationError(f"{run_id} was never planned; `scrape-assets run {at}` collects it")
+            if not known:
+                raise DeclarationError(f"{run_id} has no version yet; `scrape-assets why {at}` says what it waits for")
+            there = ", ".join(str(row.dataset_version) for row in known)
+            raise DeclarationError(f"{run_id} has no version {version}; it has {there}")
         number = chosen.dataset_version
+        held = (chosen.publication or {}).get("retailers", {})
         extractors = publication.extractors(tx, run.dataset_id, run.collection_window, number)
         verdicts = {
             (row.retailer, row.generation): row for row in candidates.verdicts(tx, run_id) if row.retailer is not None
@@ -52,10 +58,10 @@ def of_version(pool: Pool, run_id: str, version: int | None) -> dict[str, Any]:
         "retailers": [
             {
                 **member,
-                "unverified": (chosen.publication or {})
-                .get("retailers", {})
-                .get(member["retailer"], {})
-                .get("unverified", 0),
+                # What it collected is `rows`; of a gap the version may hold other ones, or none.
+                "rows_in_version": held.get(member["retailer"], {}).get("rows", 0),
+                "unverified": held.get(member["retailer"], {}).get("unverified", 0),
+                "drift": (chosen.verdict or {}).get("member_drift", {}).get(member["retailer"], ""),
                 "extractors": {
                     row.extractor_version: row.rows for row in extractors if row.retailer == member["retailer"]
                 },
@@ -111,11 +117,12 @@ def text(said: dict[str, Any]) -> list[str]:
         extractors = ", ".join(f"{version} ({rows} rows)" for version, rows in one["extractors"].items())
         carried = f", kept from version {one['carried_from_version']}" if one["carried_from_version"] else ""
         unverified = f", {one['unverified']} of them unverified" if one["unverified"] else ""
+        gap = "" if one["state"] == "accepted" else "a gap, "
         lines.append(
-            f"{one['retailer']}: {one['state'] or 'not planned'}{carried}, generation {one['generation'] or 0}, "
-            f"{one['rows']} rows{unverified}; extractor {extractors or 'none'}"
+            f"{one['retailer']}: {gap}{one['state'] or 'not planned'}{carried}, generation {one['generation'] or 0}, "
+            f"{one['rows_in_version']} rows in this version{unverified}; extractor {extractors or 'none'}"
         )
-        lines += [f"    {held}" for held in one["held"]]
+        lines += [f"    {said}" for said in (*one["held"], one["drift"]) if said]
         lines += [_waived(waiver) for waiver in one["waivers"]]
     lines += [_waived(waiver) for waiver in said["waivers"]]
     for batch in said["recovery_batches"]:

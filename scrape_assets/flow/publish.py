@@ -6,7 +6,7 @@ The first version of a window is all its rows; each further one is a correction,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -108,7 +108,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
         )
         failpoints.reach("K15", lambda: postgres.lose(tx))
         _announce(tx, dataset, run, newest, version, held)
-        return Published(version, held["rows"], True, held["changes"], _gaps(newest.members))
+        return Published(version, held["rows"], True, held["changes"], gaps_of(newest.members))
 
 
 def _announce(
@@ -130,7 +130,7 @@ def _announce(
             "content_hash": candidate.content_hash,
             "columns": sorted((candidate.verdict or {}).get("columns") or dataset.schema_columns),
             "members": candidate.members,
-            "gaps": _gaps(candidate.members),
+            "gaps": gaps_of(candidate.members),
             "unverified": {name: one["unverified"] for name, one in held["retailers"].items() if one["unverified"]},
         },
         {name: keys.idempotency_key(event_id, name) for name in dataset.publish.to},
@@ -160,7 +160,7 @@ def say_late(pool: Pool, dataset: Dataset, now: datetime | None = None) -> list[
     with postgres.transaction(pool) as tx:
         for run in publication.without_version(tx, dataset.dataset, LATE_WINDOWS):
             promised = dataset.promised_at(run.window_start)
-            if promised is None or not versions.late(promised, now) or now - promised > LATE_SINCE:
+            if promised is None or not is_announced(promised, now):
                 continue
             event_id = uuid.uuid4()
             good = publication.last_good(tx, dataset.dataset, run.window_start)
@@ -184,6 +184,11 @@ def say_late(pool: Pool, dataset: Dataset, now: datetime | None = None) -> list[
             if said:
                 found.append(run.collection_window)
     return found
+
+
+def is_announced(promised: datetime | None, now: datetime) -> bool:
+    """Whether a window that has no version now is one that consumers are told of as late."""
+    return promised is not None and versions.late(promised, now) and now - promised <= LATE_SINCE
 
 
 def why_not(tx: Transaction, run: Run) -> list[str]:
@@ -232,11 +237,11 @@ def _stands(candidate: DatasetCandidate) -> Published:
     assert candidate.dataset_version is not None
     held = candidate.publication or {}
     return Published(
-        candidate.dataset_version, int(held.get("rows", 0)), False, held.get("changes", {}), _gaps(candidate.members)
+        candidate.dataset_version, int(held.get("rows", 0)), False, held.get("changes", {}), gaps_of(candidate.members)
     )
 
 
-def _gaps(members: Sequence[dict[str, Any]]) -> dict[str, str]:
+def gaps_of(members: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Retailers that a version lacks, or carries from an earlier one, and what they are instead."""
     return {
         member["retailer"]: f"{member['state'] or 'not planned'}, "

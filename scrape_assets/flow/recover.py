@@ -124,7 +124,7 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
 
 def _differs(pool: Pool, dataset: Dataset, name: str, partition: Partition) -> bool:
     """Whether the retailer is declared otherwise than it was collected, or than a part of it was."""
-    if _differences(dataset, name, partition):
+    if differences(dataset, name, partition):
         return True
     with postgres.transaction(pool) as tx:
         return recovery.has_other_extractor(tx, partition.run_id, name, str(partition.extractor_version))
@@ -140,7 +140,8 @@ def _known_rule(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], ru
         )
 
 
-def _differences(dataset: Dataset, name: str, partition: Partition) -> list[str]:
+def differences(dataset: Dataset, name: str, partition: Partition) -> list[str]:
+    """The keys in which the retailer is declared otherwise now than the partition's newest plan or repair has it."""
     now = plan.freeze(dataset, dataset.retailers[name])
     changed = declaration.differences(partition.manifest or {}, now.manifest)
     return changed or (["pages.py"] if now.page_sources != partition.page_sources else [])
@@ -173,7 +174,7 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
                 extractor_changed=task.extractor_version != frozen.extractor_version,
             )
         ]
-    changed = _differences(dataset, retailer.name, partition)
+    changed = differences(dataset, retailer.name, partition)
     left_out = committed - sum(1 for task in ended if task.state == "committed")
     if wrong := rules.obstacles(changed, left_out=left_out):
         raise DeclarationError(
@@ -223,7 +224,6 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
     """
     begun = []
     for repair in repairs:
-        retailer = dataset.retailers[repair.retailer]
         bytes_of = {task.task_key: task.sha256 for task in repair.stored}
         batch = Batch(
             recovery_batch_id=uuid.uuid4(),
@@ -254,8 +254,9 @@ def begin(pool: Pool, dataset: Dataset, run_id: str, selection: Selection, repai
                 tx,
                 run_id,
                 repair.retailer,
-                origins=runs.partitions(tx, run_id)[repair.retailer].origins,
-                interval_seconds=retailer.fetch.interval_seconds,
+                budgets={
+                    origin: dataset.budget(origin) for origin in runs.partitions(tx, run_id)[repair.retailer].origins
+                },
                 max_attempts=dataset.retry.attempts,
                 deadline_seconds=dataset.deadline_seconds,
             )

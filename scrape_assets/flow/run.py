@@ -91,7 +91,7 @@ def _goes_on(pool: Pool, work: Assignment) -> bool:
     """Whether there is more to collect: the partition's canary is over, and is judged good now or was meanwhile."""
     run_id, name = work.run.run_id, work.retailer.name
     with postgres.transaction(pool) as tx:
-        waiting = lease.waiting(tx, run_id, name, work.frozen.manifest_hash, work.origins)
+        waiting = lease.waiting(tx, run_id, name, work.frozen.manifest_hash)
     if waiting.canary_over:
         return accept.judge_canary(pool, work.dataset, run_id, name)
     return waiting.open and not waiting.paused and not waiting.other_manifest

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from scrape_assets.rules import acceptance
-from scrape_assets.store import candidates, observe, outbox, postgres, runs
+from scrape_assets.store import candidates, discovery, observe, outbox, postgres, runs
 from scrape_assets.store.postgres import Pool
 
 REASONS = 3
@@ -31,9 +31,15 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             given_up[row.retailer].append(
                 {"failure_class": row.failure_class, "reason": row.reason, "pages": row.pages}
             )
+        waiting: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in discovery.waiting(tx, run_id):
+            waiting[row.retailer].append(
+                {"origin": row.origin, "pages": row.pages, "oldest_seconds": round(row.oldest_seconds, 1)}
+            )
         retailers = [
             {
                 **_retailer(row, failures[row.retailer], pages[row.retailer]),
+                "waiting_for_room": waiting[row.retailer],
                 "to_try_again": again.get(row.retailer),
                 "given_up": given_up[row.retailer],
             }
@@ -77,8 +83,16 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
     }
 
 
+def in_words(failure_class: str, reason: str | None) -> str:
+    """The failure class and its reason, which may begin with that very word."""
+    if not reason:
+        return failure_class
+    return reason if reason.startswith(f"{failure_class}: ") else f"{failure_class}: {reason}"
+
+
 def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict[str, Any]:
-    obtainable = row.planned - row.gone
+    # Pages that only name others are no part of what is to be obtained.
+    obtainable = row.planned - row.lists - row.gone
     return {
         "retailer": row.retailer,
         "planned": row.planned_at is not None,
@@ -87,11 +101,12 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
             "committed": row.committed,
             "gone": row.gone,
             "quarantined": row.quarantined,
-            "open": row.pending + row.retry_wait + row.leased,
+            "open": row.pending + row.retry_wait + row.leased + row.waiting,
             "leased": row.leased,
         },
         "rejected_lines": row.rejected,
-        "coverage": row.committed / obtainable if obtainable else None,
+        "coverage": (row.committed - row.lists_read) / obtainable if obtainable else None,
+        "lists": {"pages": row.lists, "read": row.lists_read, "problem": row.discovery_problem} if row.lists else None,
         "attempts": row.attempts,
         "pages_per_second": round(row.attempts / row.seconds, 2) if row.seconds else None,
         "observations": row.observations,
@@ -109,5 +124,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),
         "samples": acceptance.samples((row.verdict or {}).get("checks", [])),
+        "held": acceptance.held_back((row.verdict or {}).get("checks", [])),
+        "drift": acceptance.drift_unjudged(row.verdict),
         "extractor_version": row.extractor_version,
     }

@@ -56,6 +56,7 @@ def unreadable(assignment: Assignment, claim: Claim) -> Result:
 def keep(result: Result, claim: Claim) -> None:
     """The bytes stay where they are, but those of a failed attempt that are good now, which are kept for longer."""
     result.pause_origin_seconds = None
+    result.reached = None
     failed = claim.stored is not None and claim.stored.segment.rpartition("/")[2].startswith("failed-")
     if not (failed and result.outcome == Outcome.COMMITTED):
         result.body, result.artifact_sha256 = None, claim.from_artifact

@@ -8,20 +8,86 @@ from typing import Any
 
 from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
+from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import fetch, plan, recover, stored
+from scrape_assets.flow import fetch, plan, recover, sessions, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.fetch import Sources
 from scrape_assets.rules import fields, urls
 from scrape_assets.rules import recovery as rules
-from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
+from scrape_assets.sources.http import Jar
 from scrape_assets.store import observe, postgres, recovery, runs
 from scrape_assets.store.observe import StoredPage
 from scrape_assets.store.postgres import Pool
+
+
+async def ask(
+    dataset: Dataset,
+    retailer: Retailer,
+    url: str,
+    *,
+    window: str,
+    connect_to: Mapping[str, tuple[str, int]],
+    browser: BrowserOptions | None = None,
+    context: str = "",
+) -> tuple[Response | FetchFailure, Judgement | None]:
+    """The site's answer in this context, and what it says; outside the origin's rate, and nothing is stored.
+
+    Unready when the context could not be set up.
+    """
+    try:
+        canonical = urls.canonical(url)
+    except ValueError as error:
+        raise DeclarationError(f"{url!r}: {error}") from error
+    if not urls.within(retailer.site, canonical):
+        raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
+    read_by = setup(dataset, retailer, window)
+    browser = browser or BrowserOptions()
+    fetch.require([retailer], browser)
+    async with Sources(connect_to, browser) as sources, ExtractorPool(1) as extractors:
+
+        async def asked(request: Request, jar: Jar | None) -> Response | FetchFailure:
+            return await sources.ask(dataset, retailer, request, jar=jar)
+
+        jar = await sessions.set_up(context, retailer, asked, extractors, read_by) if context else None
+        if retailer.fetch.via == "browser":
+            answer = await sources.show(dataset, retailer, canonical, jar=jar)
+        else:
+            answer = await asked(Request(canonical), jar)
+        if isinstance(answer, FetchFailure):
+            return answer, None
+        return answer, await extractors.judge(answer, read_by, canonical_url=canonical, context=context)
+
+
+def context_of(retailer: Retailer, named: str | None) -> str:
+    """The context that is meant: the one named, else the only one there is; DeclarationError where that is unclear."""
+    names = sorted(retailer.contexts)
+    if named is None and len(names) > 1:
+        raise DeclarationError(f"{retailer.name} has contexts; name one: --context {names[0]}, of {', '.join(names)}")
+    if named is not None and named not in names:
+        said = nearest(named, names) if names else "; it has none"
+        raise DeclarationError(f"{retailer.name} has no context {named!r}{said}")
+    return named or (names[0] if names else "")
+
+
+def setup(dataset: Dataset, retailer: Retailer, window: str) -> Setup:
+    """What an extraction process needs to know of the retailer as it is declared now."""
+    rule = declaration.extract_rule(dataset, retailer)
+    return Setup(
+        key=f"{dataset.dataset}/{retailer.name}",
+        rule_json=rule.model_dump_json(),
+        pages_folder=str(dataset.folder) if retailer.page_functions else None,
+        page_object=rule.page.page_object,
+        dataset_id=dataset.dataset,
+        retailer=retailer.name,
+        collection_window=window,
+        page_sources=page_objects.sources(dataset.folder),
+    )
 
 
 async def try_page(
@@ -32,47 +98,35 @@ async def try_page(
     window: str,
     connect_to: Mapping[str, tuple[str, int]],
     browser: BrowserOptions | None = None,
+    context: str = "",
 ) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it."""
     try:
-        canonical = urls.canonical(url)
-    except ValueError as error:
-        raise DeclarationError(f"{url!r}: {error}") from error
-    if not urls.within(retailer.site, canonical):
-        raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
-    rule = declaration.extract_rule(dataset, retailer)
-    setup = Setup(
-        key="try",
-        rule_json=rule.model_dump_json(),
-        pages_folder=str(dataset.folder) if rule.page.page_object else None,
-        page_object=rule.page.page_object,
-        dataset_id=dataset.dataset,
-        retailer=retailer.name,
-        collection_window=window,
-        page_sources=page_objects.sources(dataset.folder),
-    )
-    browser = browser or BrowserOptions()
-    fetch.require([retailer], browser)
-    async with Sources(connect_to, browser) as sources, ExtractorPool(1) as extractors:
-        answer = await sources.page(dataset, retailer, url)
-        if isinstance(answer, FetchFailure):
-            return {
-                "url": url,
-                "final_url": answer.final_url,
-                "http_status": answer.status,
-                "page_state": None,
-                "failure_class": answer.failure_class,
-                "reason": answer.reason,
-                "rows": [],
-            }
-        judged = await extractors.judge(answer, setup, canonical_url=canonical)
-    return _told(url, answer, judged, rule)
+        answer, judged = await ask(
+            dataset, retailer, url, window=window, connect_to=connect_to, browser=browser, context=context
+        )
+    except sessions.Unready as unready:
+        answer, judged = unready.answer, unready.judged
+    if isinstance(answer, FetchFailure):
+        return {
+            "url": url,
+            "context": context,
+            "final_url": answer.final_url,
+            "http_status": answer.status,
+            "page_state": None,
+            "failure_class": answer.failure_class,
+            "reason": answer.reason,
+            "rows": [],
+        }
+    assert judged is not None
+    return told(url, answer, judged, declaration.extract_rule(dataset, retailer), context)
 
 
-def _told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> dict[str, Any]:
+def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule, context: str) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it; declared ones that found nothing too."""
     return {
         "url": url,
+        "context": context,
         "final_url": answer.final_url,
         "http_status": answer.status,
         "body_bytes": len(answer.body),
@@ -98,14 +152,16 @@ def _told(url: str, answer: Response, judged: Judgement, rule: ExtractRule) -> d
     }
 
 
-def stored_pages(pool: Pool, run_id: str, retailer: Retailer, *, url: str | None, at_most: int) -> list[StoredPage]:
+def stored_pages(
+    pool: Pool, run_id: str, retailer: Retailer, *, url: str | None, at_most: int, context: str | None = None
+) -> list[StoredPage]:
     """Pages of the retailer that the run stored, a fair sample or the one named; DeclarationError for none."""
     try:
         named = None if url is None else [urls.canonical(url)]
     except ValueError as error:
         raise DeclarationError(f"{url!r}: {error}") from error
     with postgres.transaction(pool) as tx:
-        found = observe.stored_pages(tx, run_id, retailer.name, urls=named, at_most=at_most)
+        found = observe.stored_pages(tx, run_id, retailer.name, urls=named, context=context, at_most=at_most)
     if not found:
         what = f"{url} of {retailer.name}" if url else f"no page of {retailer.name}"
         raise DeclarationError(f"{what} is {'not ' if url else ''}stored in {run_id}; --window names another one")
@@ -131,13 +187,14 @@ async def try_stored(
         raise DeclarationError(f"{run_id} was never planned")
     work = Assignment(run, dataset, retailer, plan.freeze(dataset, retailer), ())
     rule = declaration.extract_rule(dataset, retailer)
-    told: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for page, judged in await recover.extract_again(work, pages, artifacts):
         answer = stored.page(artifacts, page.place, page.sha256, page.canonical_url)
         if judged is None or answer is None:
-            told.append(
+            found.append(
                 {
                     "url": page.url,
+                    "context": page.context,
                     "final_url": None,
                     "http_status": None,
                     "page_state": None,
@@ -149,7 +206,10 @@ async def try_stored(
             )
             continue
         rows = [] if judged.failure_class else judged.observations()
-        told.append(
-            {**_told(page.url, answer[0], judged, rule), "changes": rules.value_changes(now[page.task_key], rows)}
+        found.append(
+            {
+                **told(page.url, answer[0], judged, rule, page.context),
+                "changes": rules.value_changes(now[page.task_key], rows),
+            }
         )
-    return told
+    return found

@@ -11,6 +11,9 @@ from scrape_assets.store import candidates, postgres, runs
 from scrape_assets.store.candidates import Waiver
 from scrape_assets.store.postgres import Pool
 
+PLACEHOLDERS = ("YOU", "WHY")
+"""What the command that `why` offers says in place of owner and reason."""
+
 
 def waive(
     pool: Pool, run_id: str, rule: str, *, retailer: str | None, owner: str, reason: str, until: datetime, now: datetime
@@ -21,6 +24,10 @@ def waive(
     """
     if not owner.strip() or not reason.strip():
         raise DeclarationError("a waiver names who answers for it and why: --owner and --reason")
+    if owner.strip() == PLACEHOLDERS[0] or reason.strip() == PLACEHOLDERS[1]:
+        raise DeclarationError(
+            f"{' and '.join(PLACEHOLDERS)} stand for a name and a reason, which stay with the version; put in yours"
+        )
     if until <= now:
         raise DeclarationError(f"--until {until.isoformat()} is over; a waiver ends in the future")
     if rule in acceptance.NEVER_WAIVED:

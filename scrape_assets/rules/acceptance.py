@@ -143,6 +143,30 @@ def canary(state: str, pages: int) -> Check:
     )
 
 
+def discovery(
+    *, pages: int, read: int, problem: str | None, unseen: float | None, items: int, at_least: float
+) -> Check:
+    """Every page that names others was read and ended well; of a list walked twice, hardly anything was unseen.
+
+    `unseen` is how many items such a list has beyond those that were named, by an estimate.
+    """
+    share = 0.0 if not unseen else unseen / (items + unseen)
+    said = [f"{read} of {pages} pages that name others were read"]
+    said += [problem] if problem else []
+    said += [] if unseen is None else [f"two passes leave {unseen:.0f} of {items + unseen:.0f} unseen, as estimated"]
+    return Check(
+        "discovery",
+        read == pages and problem is None and share <= 1 - at_least,
+        "every page that names others read to the end of its list",
+        "; ".join(said),
+    )
+
+
+def expected(items: int, ends: tuple[int, int]) -> Check:
+    """As many items as the declaration expects: half a sitemap is complete in its own eyes."""
+    return Check("expect", ends[0] <= items <= ends[1], f"{ends[0]:,} to {ends[1]:,} items", f"{items:,}")
+
+
 def not_empty(rows: int) -> Check:
     """At least one row: an empty frame passes every column rule, so it needs a rule of its own."""
     return Check("not_empty", rows > 0, "at least one row", f"{rows} rows")
@@ -228,6 +252,18 @@ def held_back(checks: Sequence[Mapping[str, Any]]) -> list[str]:
         for check in checks
         if not check["passed"] and check.get("held")
     ]
+
+
+def drift_unjudged(verdict: Mapping[str, Any] | None) -> str:
+    """What a stored verdict does not say of drift yet, in words; nothing once there were enough windows."""
+    beside = ((verdict or {}).get("figures") or {}).get("beside")
+    if verdict is None or beside is None:
+        return ""
+    there, wanted = len(beside["windows"]), int(verdict["rules"]["warm_up"])
+    if there >= wanted:
+        return ""
+    alone = "; values are compared with the version of this window alone" if beside["kind"] == "version" else ""
+    return f"drift is not judged yet: {there} of {wanted} accepted windows{alone}"
 
 
 def failing(checks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

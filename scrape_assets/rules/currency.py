@@ -14,7 +14,7 @@ _SIGNS = {
     "R$": "BRL", "US$": "USD", "U$S": "USD", "CA$": "CAD", "C$": "CAD", "AU$": "AUD", "A$": "AUD", "NZ$": "NZD",
     "HK$": "HKD", "NT$": "TWD", "S$": "SGD", "MX$": "MXN", "CLP$": "CLP", "Ft": "HUF", "RM": "MYR", "Rp": "IDR",
     "Br": "BYN", "CN¥": "CNY", "JP¥": "JPY", "EURO": "EUR", "Euro": "EUR", "euro": "EUR", "SFr": "CHF", "Fr.": "CHF",
-    "лв": "BGN",
+    "лв": "BGN", "원": "KRW", "RD$": "DOP", "VNĐ": "VND", "TL": "TRY",
 }  # fmt: skip
 _DOLLARS = frozenset(
     "USD CAD AUD NZD SGD HKD TWD MXN ARS CLP COP UYU BBD BMD BND BSD BZD DOP FJD GYD JMD KYD LRD NAD SBD SRD TTD XCD"
@@ -34,6 +34,8 @@ _SHARED_SIGNS = {
 }
 WITHOUT_DECIMALS = frozenset("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split())
 """ISO 4217 currencies with no minor unit: `1.299` of them can only be 1299."""
+COMMON = tuple("EUR USD GBP JPY CNY CHF CAD AUD SEK NOK DKK PLN CZK HUF RON BRL MXN INR KRW TRY".split())
+"""What a code that is none was most probably meant to be, in this order."""
 # Codes that are also words in capitals: alone in a text they prove nothing.
 _WORDS = frozenset("ALL BAM COP CUP GEL LAK MOP PEN RON SOS TOP TRY".split())
 _WORD_AT_NUMBER = re.compile(
@@ -69,7 +71,8 @@ def _pattern() -> re.Pattern[str]:
     parts = [
         (r"(?<![^\W\d_])" if sign[0].isalpha() else "")
         + re.escape(sign)
-        + (r"(?![^\W\d_])" if sign[-1].isalpha() else "")
+        # In scripts without spaces the next word touches: "1980円税込".
+        + (r"(?![^\W\d_])" if sign[-1].isalpha() and sign not in "円元원" else "")
         for sign in signs
     ]
     return re.compile("|".join([r"(?<![^\W\d_])[A-Z]{3}(?![^\W\d_])\$?", *parts]))
@@ -123,4 +126,8 @@ def currency_code(text: str) -> str | None:
     code = text.strip()
     if code.upper() in live_codes():
         return code.upper()
-    return _SIGNS.get(code)
+    if code.upper() == "RUR":
+        # Dead since 1998, and what many shops still write for the rouble.
+        return "RUB"
+    known = _SIGNS.get(code)
+    return known if known in live_codes() else None

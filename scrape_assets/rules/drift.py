@@ -1,4 +1,4 @@
-"""Drift: a retailer's rows beside its last accepted windows, and beside the version that they would correct.
+"""Drift: a retailer's rows beside its nearest accepted windows, and beside the version that they would correct.
 
 Shares are 0 to 1. A rule needs a history: while there is none the retailer is warming up, and the rule is told but
 holds nothing. A version of the same window is history enough for what cannot change within one window.
@@ -50,7 +50,7 @@ COMPARED = ("entity_key", "context", "price", "list_price", "currency", "payload
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An accepted earlier window: when it began, and the figures of its verdict."""
+    """An accepted window to compare with: when it began, and the figures of its verdict."""
 
     start: datetime
     figures: Mapping[str, Any]
@@ -130,14 +130,14 @@ def unchanged_share(both: pd.DataFrame) -> float | None:
     return float((both[validate.PAYLOAD_HASH] == both["payload_hash"]).mean())
 
 
-def moved(both: pd.DataFrame, limit: float, held: Held) -> Check:
-    """No more prices moved than shops move."""
+def moved(both: pd.DataFrame, limit: float, held: Held, since: str = "the last accepted window") -> Check:
+    """No more prices moved than shops move; `since` names what they are compared with."""
     share = moved_share(both)
     changed = (both["now"] != both["then"]) & both["now"].notna() & both["then"].notna()
     check = Check(
         "drift:moved",
         share is None or share <= limit,
-        f"at most {limit:.0%} of the prices moved since the last accepted window",
+        f"at most {limit:.0%} of the prices moved since {since}",
         "nothing to compare with" if share is None else f"{share:.1%} of {len(both)}",
         samples=_samples(both, changed),
         pages=validate.pages(both, changed),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scrape_assets.rules import classify
+from scrape_assets.rules import classify, context
 from scrape_assets.rules.classify import Finding
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.extract import extract
@@ -34,26 +34,39 @@ class Judged:
     rows: tuple[Row, ...] = ()
 
 
-def judge(response: Response, rule: ExtractRule, *, page_object: Callable[[PageView], Any] | None = None) -> Judged:
+def judge(
+    response: Response,
+    rule: ExtractRule,
+    *,
+    page_object: Callable[[PageView], Any] | None = None,
+    in_context: str = "",
+) -> Judged:
     """The page's state and its rows, or the failure class that decides what happens to the task.
+
+    A page that does not prove `in_context`, where that has a proof, is not read.
 
     A challenge beats the status, the status beats the content, a declared sign beats a general one; general signs
     are read only when the evidence that the declaration asks for is missing. Where the site says when to come back,
     only a protection service's own mark beats that: a page about too many requests reads like a challenge.
     """
     try:
-        return _judge(response, rule, page_object)
+        return _judge(response, rule, page_object, in_context)
     except UnreadablePage as error:
         return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, f"unreadable page: {error}")
 
 
-def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageView], Any] | None) -> Judged:
+def _judge(
+    response: Response, rule: ExtractRule, page_object: Callable[[PageView], Any] | None, in_context: str
+) -> Judged:
     document = Document.of(response)
     page = rule.page
     if not 200 <= response.status < 300:
         waits = response.status == 429 or (response.status == 503 and "retry-after" in response.headers)
         challenge = classify.challenge_mark if waits else classify.challenge
         return _from(challenge(document) or classify.by_status(response.status))
+    # Before anything that the page says: what another store has no longer may well be sold in this one.
+    if (doubt := context.unproven(document, rule.proofs.get(in_context, ()))) is not None:
+        return _elsewhere(doubt, document, response)
     if page.removed is not None and document.has(page.removed):
         return Judged(PageState.REMOVED, FailureClass.GONE, f"removed: {page.removed!r} is on the page")
     if (redirected := classify.by_redirect(response)) is not None:
@@ -73,14 +86,30 @@ def _judge(response: Response, rule: ExtractRule, page_object: Callable[[PageVie
     return Judged(PageState.EXPECTED, None, "", result)
 
 
+def _elsewhere(doubt: context.Doubt, document: Document, response: Response) -> Judged:
+    """A page of another context, or one that is no page of the shop at all and so proves nothing."""
+    if doubt.absent:
+        found = (
+            classify.challenge(document) or classify.by_redirect(response) or classify.unexpected(document, response)
+        )
+        if found is not None:
+            return _from(found, doubt.reason)
+    return Judged(PageState.WRONG_CONTEXT, FailureClass.WRONG_CONTEXT, f"wrong context: {doubt.reason}")
+
+
 def _doubted(rows: tuple[Row, ...], document: Document, response: Response, page: PageRule) -> Finding | None:
-    """What the page is instead, where only texts were found on it and nothing was declared to be expected.
+    """What the page is instead, where only texts or a visible price were found and nothing was declared to be expected.
 
     A heading may well be found on any page, and two texts on a robot check; a number that fits its field is not.
     A page object without a number may have taken the lack of a price for a product that is sold out.
     """
-    if page.expect is not None or not (page.fields or page.page_object):
+    if page.expect is not None:
         return None
+    if not (page.fields or page.page_object):
+        # Data name their product. A price alone may as well stand on a page that says "not found" and recommends.
+        by_sight = any(row.sources.get("price", "").startswith("page: ") for row in rows)
+        found = classify.unexpected(document, response) if by_sight else None
+        return None if found is not None and found.page_state is PageState.EMPTY_SHELL else found
     if _has_number(rows, page):
         return None
     if page.rows is not None or any(len(set(row.values) & set(page.fields)) > 1 for row in rows):

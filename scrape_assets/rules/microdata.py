@@ -39,17 +39,25 @@ def microdata(document: Document) -> list[Any]:
             tops.append(scope.mem_id)
     for element in properties:
         attributes = element.attributes
-        owners = _owners(element, items, referring)
-        if not owners:
-            continue
-        value: Any = items[element.mem_id] if "itemscope" in attributes else _value(element, attributes, document)
-        for name in (attributes.get("itemprop") or "").split():
-            for owner in owners:
-                items[owner].setdefault(name, []).append(value)
+        is_item = "itemscope" in attributes
+        owners = owners_of(element, items, referring)
+        if is_item and not owners:
+            # A part whose whole was not marked, as an offer without its product.
+            tops.append(element.mem_id)
+        if owners:
+            value: Any = items[element.mem_id] if is_item else value_of(element, document, "itemprop")
+            put(items, owners, (attributes.get("itemprop") or "").split(), value)
     return [items[top] for top in tops]
 
 
-def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, list[int]]) -> list[int]:
+def put(items: dict[int, dict[str, Any]], owners: list[int], names: list[str], value: Any) -> None:
+    """Adds the value to each of the owners' properties of these names."""
+    for owner in owners:
+        for name in names:
+            items[owner].setdefault(name, []).append(value)
+
+
+def owners_of(element: LexborNode, items: dict[int, Any], referring: dict[str, list[int]]) -> list[int]:
     """The items that the property belongs to: the nearest around it, and those that refer to a part it stands in."""
     owners: list[int] = []
     node: LexborNode | None = element
@@ -64,8 +72,14 @@ def _owners(element: LexborNode, items: dict[int, Any], referring: dict[str, lis
     return owners
 
 
-def _value(element: LexborNode, attributes: dict[str, str | None], document: Document) -> str:
+def value_of(element: LexborNode, document: Document, attribute: str) -> str:
+    """The value for machines that the element carries, else the address it links to, else its text."""
+    attributes = element.attributes
     tag = element.tag
+    name = (attributes.get(attribute) or "").lower()
+    if attributes.get("content") and "price" in name:
+        # On an image or a link too, where nobody looks.
+        return attributes.get("content") or ""
     if tag == "meta":
         return attributes.get("content") or ""
     if tag in _SOURCE_TAGS:
@@ -77,5 +91,5 @@ def _value(element: LexborNode, attributes: dict[str, str | None], document: Doc
     if tag == "time" and attributes.get("datetime"):
         return attributes.get("datetime") or ""
     # Not in the standard, but what sites write: the value for machines beside the text for readers.
-    is_price = "price" in (attributes.get("itemprop") or "").lower()
+    is_price = "price" in name or "currencyvalue" in name
     return attributes.get("content") or text_of(element, joint=APART if is_price else "")

@@ -9,7 +9,13 @@ from decimal import Decimal
 from typing import Literal
 
 from scrape_assets.rules import price_words
-from scrape_assets.rules.currency import WITHOUT_DECIMALS, codes_at_numbers, dead_codes_at_numbers, signs_in
+from scrape_assets.rules.currency import (
+    WITHOUT_DECIMALS,
+    codes_at_numbers,
+    dead_codes_at_numbers,
+    live_codes,
+    signs_in,
+)
 
 DecimalSeparator = Literal[",", "."]
 MAX_TEXT = 200
@@ -48,10 +54,22 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why no value was taken; `ambiguous` when there was something to take, but more than one way."""
+    """Why no value was taken; `ambiguous` when there was something to take, but more than one way.
+
+    `among` are the amounts that it may have been, for a range its two ends; empty where nobody can tell.
+    """
 
     reason: str
     ambiguous: bool = False
+    among: tuple[Decimal, ...] = ()
+    is_range: bool = False
+    lacks_currency: bool = False
+
+    def allows(self, amount: Decimal) -> bool:
+        """Whether better evidence for the amount settles what was ambiguous, rather than contradicting it."""
+        if self.is_range:
+            return bool(self.among) and min(self.among) <= amount <= max(self.among)
+        return amount in self.among
 
 
 def parse_money(text: str, *, decimal: DecimalSeparator | None = None, currency: str | None = None) -> Money | Refusal:
@@ -96,7 +114,10 @@ def _currency(folded: str, shown: str, found: list[frozenset[str]], declared: st
     if not found:
         return None
     if common := frozenset.intersection(*found):
-        return next(iter(common)) if len(common) == 1 else None
+        code = next(iter(common))
+        if code not in live_codes():
+            return Refusal(f"ambiguous price {shown}: {code} is no money any more", True)
+        return code if len(common) == 1 else None
     return Refusal(f"ambiguous price {shown}: more than one currency", True)
 
 
@@ -108,6 +129,20 @@ def not_asked(text: str) -> Refusal | None:
     """
     what = price_words.not_asked(fold(text[:MAX_TEXT]))
     return Refusal(f"ambiguous price {text.strip()!r}: {what}, not the price", True) if what else None
+
+
+def readings(text: str) -> tuple[Decimal, ...]:
+    """Every amount that a number in the text may be, by either meaning of its separators; none beside words of a bound.
+
+    >>> readings("10,75 € 11,95 €"), readings("1.299"), readings("from 5")
+    ((Decimal('10.75'), Decimal('11.95')), (Decimal('1.299'), Decimal('1299')), ())
+    """
+    folded = fold(text[:MAX_TEXT])
+    if price_words.not_a_price(folded):
+        return ()
+    separators: tuple[DecimalSeparator, ...] = (".", ",")
+    found = [_read(hit.group(), mark, None, False) for hit in _NUMBER.finditer(folded) for mark in separators]
+    return tuple(dict.fromkeys(amount for amount in found if isinstance(amount, Decimal)))
 
 
 def parse_number(text: str, *, decimal: DecimalSeparator | None = None, whole: bool = False) -> Decimal | Refusal:

@@ -6,17 +6,17 @@ import html
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from stdnum import ean
 
-from scrape_assets.rules.currency import currency_code, dead_codes, signs_in
+from scrape_assets.rules.currency import WITHOUT_DECIMALS, currency_code, dead_codes, signs_in
 from scrape_assets.rules.document import Document
 from scrape_assets.rules.keys import plain
-from scrape_assets.rules.money import Money, Refusal, not_asked, parse_money, parse_number
+from scrape_assets.rules.money import Money, Refusal, not_asked, parse_money, parse_number, readings
 from scrape_assets.rules.row import Row
 from scrape_assets.rules.spec import PageRule
 from scrape_assets.rules.structured import Candidate, Node, types
@@ -26,9 +26,10 @@ NOT_FOR_SALE = frozenset(("out_of_stock", "discontinued"))
 
 _AVAILABILITY = {
     "instock": "in_stock", "instoreonly": "in_stock", "onlineonly": "in_stock", "available": "in_stock",
+    "notsold": "in_stock",
     "outofstock": "out_of_stock", "soldout": "out_of_stock", "oos": "out_of_stock", "unavailable": "out_of_stock",
     "notavailable": "out_of_stock", "currentlyunavailable": "out_of_stock",
-    "preorder": "preorder", "presale": "preorder", "backorder": "backorder",
+    "preorder": "preorder", "presale": "preorder", "backorder": "backorder", "availablefororder": "backorder",
     "limitedavailability": "limited", "limited": "limited", "limitedstock": "limited", "discontinued": "discontinued",
 }  # fmt: skip
 _CONDITION = {
@@ -154,6 +155,13 @@ def rows_of(candidate: Candidate, document: Document, page: PageRule) -> list[Ro
     return rows
 
 
+def identity(candidate: Candidate, document: Document) -> Row:
+    """What the candidate says of the thing itself, without an offer: name, numbers, brand, address."""
+    facts = _Facts(candidate.source)
+    _put_identity(facts, candidate, candidate.node, {}, "offers", document=document)
+    return Row(facts.values, facts.sources)
+
+
 def _offers(candidate: Candidate) -> Iterator[tuple[Node, Node, str]]:
     """Each (product or variant, offer, path of the offer). Nodes may refer in circles: each is entered once."""
     for node, prefix in _variants(candidate):
@@ -229,6 +237,7 @@ def _put_identity(
         if condition := first_text(where.get("itemCondition")):
             word = condition.rsplit("/", 1)[-1].lower()
             facts.put("condition", _CONDITION.get(word), f"{at}itemCondition")
+    _put_product_id(facts, texts(node.get("productID")))
     facts.put("brand", first_text(candidate.resolve(node.get("brand"))), "brand")
     seller = candidate.resolve(offer.get("seller") or offer.get("offeredBy"))
     facts.put("seller", first_text(seller), f"{path}.seller")
@@ -239,6 +248,15 @@ def _put_identity(
         if address := first_text(where.get("url")):
             facts.put("url", document.absolute(address), at)
     facts.put("url", document.url, "page address")
+
+
+def _put_product_id(facts: _Facts, stated: list[str]) -> None:
+    """Writes `sku:123` and `isbn:978…` by the scheme that says which number it is; without one it is the shop's own."""
+    for text in stated:
+        scheme, _, code = text.rpartition(":")
+        facts.put("gtin", gtin(code), "productID")
+        if scheme.lower() in ("", "sku"):
+            facts.put("sku", code, "productID")
 
 
 def _put_rating(facts: _Facts, rating: Node) -> None:
@@ -275,11 +293,13 @@ def _put_price(facts: _Facts, candidate: Candidate, offer: Node, path: str, page
     currency = currency_or_refusal(stated, page)
     money = currency if isinstance(currency, Refusal) else priced(text, page, currency)
     if isinstance(money, Refusal):
-        return money
+        return replace(money, among=readings(str(text))) if money.ambiguous else money
+    money = _payable(money)
     if money.amount == 0:
         return Refusal(f"price is zero in {candidate.source}", facts.values.get("availability") not in NOT_FOR_SALE)
     if money.currency is None:
-        return Refusal(f"ambiguous price {str(text)!r}: no currency is stated; declare money", True)
+        reason = f"ambiguous price {str(text)!r}: no currency is stated; declare money"
+        return Refusal(reason, True, (money.amount,), lacks_currency=True)
     facts.put("price", plain(money.amount), f"{path}.{where}")
     if any(currency_code(code) for code in stated):
         facts.put("currency", money.currency, f"{path}.priceCurrency")
@@ -294,19 +314,39 @@ def _stated_price(candidate: Candidate, offer: Node, specifications: list[Node])
     prices, where = amounts(offer.get("price")), "price"
     low, high = first_text(offer.get("lowPrice")), first_text(offer.get("highPrice"))
     if low and high and parse_number(low) != parse_number(high):
-        return Refusal(f"ambiguous price: offers from {low} to {high}, and no single one", True)
+        return _range(low, high)
     if not prices:
         plain_ones = [spec for spec in specifications if _role(spec) == "price"]
         prices, where = [text for spec in plain_ones for text in amounts(spec.get("price"))], "priceSpecification.price"
     if not prices and (lowest := amounts(offer.get("lowPrice"))):
         if len(lowest) > 1 or not (high or first_text(offer.get("offerCount")) == "1"):
-            return Refusal(f"ambiguous price: offers from {low} to {high or 'more'}, and no single one", True)
+            return _range(low or "", high or "more")
         prices, where = lowest[:1], "lowPrice"
     if not prices:
         return Refusal(f"price missing in {candidate.source}")
     if len(set(map(str, prices))) > 1:
-        return Refusal(f"ambiguous price: {candidate.source} states {' and '.join(map(str, prices[:3]))}", True)
+        among = tuple(amount for price in prices for amount in readings(str(price)))
+        reason = f"ambiguous price: {candidate.source} states {' and '.join(map(str, prices[:3]))}"
+        return Refusal(reason, True, among)
     return prices[0], where
+
+
+def _range(low: str, high: str) -> Refusal:
+    ends = tuple(end for end in (parse_number(low), parse_number(high)) if isinstance(end, Decimal))
+    # An open range has no upper end that a price on the page could be held against.
+    reason = f"ambiguous price: offers from {low} to {high}, and no single one"
+    return Refusal(reason, True, ends if len(ends) == 2 else (), is_range=True)
+
+
+def _payable(money: Money) -> Money:
+    """The amount as it is asked: four and more decimals are a reckoning of the shop's, 10.748401 is paid as 10.75.
+
+    Currencies without decimals are left alone; three decimals may be meant.
+    """
+    exponent = money.amount.normalize().as_tuple().exponent
+    if not isinstance(exponent, int) or exponent > -4 or money.currency in WITHOUT_DECIMALS:
+        return money
+    return Money(money.amount.quantize(Decimal("0.01"), ROUND_HALF_UP), money.currency)
 
 
 def _put_other_price(facts: _Facts, spec: Node, path: str, page: PageRule, money: Money) -> None:

@@ -57,7 +57,8 @@ def _money(amounts: list[str], stated: list[str], page: PageRule) -> Money | Ref
     currency = currency_or_refusal(stated, page)
     money = currency if isinstance(currency, Refusal) else priced(amounts[0], page, currency)
     if isinstance(money, Money) and money.amount and money.currency is None:
-        return Refusal(f"ambiguous price {amounts[0]!r}: no currency is stated; declare money", True)
+        reason = f"ambiguous price {amounts[0]!r}: no currency is stated; declare money"
+        return Refusal(reason, True, (money.amount,), lacks_currency=True)
     return money
 
 

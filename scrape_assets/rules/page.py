@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from scrape_assets.rules.states import FailureClass
 
 
-class Cookie(NamedTuple):
-    """A cookie that a redirect set, with where it is sent."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a site: a page, or with a body, the set-up of a context."""
 
-    name: str
-    value: str
-    domain: str
-    path: str
-    secure: bool
+    url: str
+    method: str = "GET"
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     """A site's answer, whole and inflated, not yet judged.
 
-    Header names are lower case; a header that came twice is joined by commas, `set-cookie` by line feeds. `cookies`
-    are those that its redirects set. `remark` says what else was asked for to get it, where that is worth a word.
+    Header names are lower case; a header that came twice is joined by commas, `set-cookie` by line feeds. `remark`
+    says what else was asked for to get it, where that is worth a word.
     """
 
     url: str
@@ -33,7 +32,6 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     redirects: tuple[str, ...] = field(default=())
-    cookies: tuple[Cookie, ...] = field(default=())
     remark: str = ""
 
 

@@ -59,6 +59,8 @@ _LABELS = frozenset(
     " brutto netto gross net each member club online".split()
 )
 
+OLDER = "an older or a recommended price"
+
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -78,7 +80,12 @@ def not_asked(folded: str) -> str | None:
     """What the number is, where it is an amount of money, but not the one that is asked now."""
     if _BESIDE.search(folded):
         return "a saving or a charge"
-    return "an older or a recommended price" if _BEFORE.search(folded) else None
+    return OLDER if _BEFORE.search(folded) else None
+
+
+def is_instalment(folded: str) -> bool:
+    """Whether the words say that an amount is paid again and again."""
+    return _INSTALMENT.search(folded) is not None
 
 
 def counts(folded: str) -> bool:

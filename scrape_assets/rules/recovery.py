@@ -13,6 +13,7 @@ READ_FROM_THE_PAGE = frozenset(
     {
         FailureClass.EXTRACTION,
         FailureClass.WRONG_TEMPLATE,
+        FailureClass.WRONG_CONTEXT,
         FailureClass.EMPTY_SHELL,
         FailureClass.VALIDATION,
         FailureClass.EXTRACTOR_CRASHED,
@@ -22,7 +23,7 @@ READ_FROM_THE_PAGE = frozenset(
 )
 """Failures that another extractor may turn into rows without another look at the site."""
 
-PAGE_RULES = ("coverage", "page_states", "gone")
+PAGE_RULES = ("coverage", "page_states", "gone", "discovery")
 """Rules that pages break, not rows."""
 
 
@@ -71,7 +72,7 @@ def taken_by_default(state: str, failure_class: str | None, *, mode: Mode, extra
 
 def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:
     """Whether a task that ended like this is one of those that a rule about pages counts."""
-    if rule == "coverage":
+    if rule in ("coverage", "discovery"):
         return state == TaskState.QUARANTINED
     if rule == "gone":
         return state == TaskState.GONE

@@ -12,6 +12,7 @@ REFUSALS = frozenset(
         FailureClass.LOGIN,
         FailureClass.CHALLENGE,
         FailureClass.CONSENT,
+        FailureClass.WRONG_CONTEXT,
     }
 )
 """The classes that say "not you", not "not this page" (protocol, vocabulary)."""

@@ -125,6 +125,7 @@ def decide(
             FailureClass.LOGIN
             | FailureClass.CHALLENGE
             | FailureClass.CONSENT
+            | FailureClass.WRONG_CONTEXT
             | FailureClass.REDIRECTED
             | FailureClass.HTTP_OTHER
             | FailureClass.TOO_LARGE
@@ -134,6 +135,7 @@ def decide(
             | FailureClass.EMPTY_SHELL
             | FailureClass.EXTRACTION
             | FailureClass.VALIDATION
+            | FailureClass.ROBOTS
             | FailureClass.LEASE_EXHAUSTED
             | FailureClass.WINDOW_CLOSED
             | FailureClass.RETRIES_EXHAUSTED

@@ -7,7 +7,6 @@ the `extract` block of the frozen manifest that extraction processes work from.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Literal, Self
 
@@ -15,7 +14,8 @@ from parsel import Selector
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
-from scrape_assets.rules.currency import live_codes
+from scrape_assets.rules.currency import COMMON, live_codes
+from scrape_assets.rules.near import near
 
 FieldType = Literal["text", "money", "decimal", "int", "datetime", "url", "list"]
 
@@ -51,8 +51,8 @@ def _pattern(pattern: str) -> str:
 
 def _currency(code: str) -> str:
     if code not in live_codes():
-        near = get_close_matches(code.upper(), sorted(live_codes()), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        meant = near(code.upper(), [*COMMON, *sorted(live_codes())])
+        hint = f"; did you mean {meant!r}?" if meant else ""
         raise ValueError(f"{code!r} is not a current ISO 4217 code, as EUR{hint}")
     return code
 
@@ -67,6 +67,7 @@ CssSelector = Annotated[str, AfterValidator(_css)]
 XPath = Annotated[str, AfterValidator(_xpath)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Currency = Annotated[str, AfterValidator(_currency)]
+PageObject = Annotated[str, AfterValidator(_page_object)]
 
 
 class FieldRule(BaseModel):
@@ -100,6 +101,29 @@ class FieldRule(BaseModel):
         return "money" if self.money else self.type
 
 
+class ProofRule(BaseModel):
+    """What a page shows only in its own context: every text that the selector finds is this one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    css: CssSelector | None = None
+    xpath: XPath | None = None
+    attr: str | None = Field(default=None, description="read this attribute instead of the text")
+    match: Pattern | None = Field(default=None, description="regular expression; its first group, else the whole match")
+    equals: str = Field(min_length=1, description='the text, as "28001", or a value of the context, as "{postcode}"')
+
+    @model_validator(mode="after")
+    def _one_selector(self) -> Self:
+        if (self.css is None) == (self.xpath is None):
+            raise ValueError("expected exactly one of css and xpath")
+        return self
+
+    @property
+    def shown(self) -> str:
+        """Where the text is looked for, as messages name it."""
+        return f"css {self.css}" if self.css is not None else f"xpath {self.xpath}"
+
+
 class PageRule(BaseModel):
     """One page type of one retailer: `product:` in its file. Without fields and page object: zero-config."""
 
@@ -108,9 +132,7 @@ class PageRule(BaseModel):
     expect: CssSelector | None = Field(default=None, description="CSS selector that only the right page has")
     rows: CssSelector | None = Field(default=None, description="CSS selector of the rows, where a page holds many")
     fields: dict[str, FieldRule] = Field(default_factory=dict)
-    page_object: Annotated[str, AfterValidator(_page_object)] | None = Field(
-        default=None, description="pages.py:Name in the dataset's folder"
-    )
+    page_object: PageObject | None = Field(default=None, description="pages.py:Name in the dataset's folder")
     removed: CssSelector | None = Field(
         default=None, description="CSS selector of the site's own 'no longer sold' sign"
     )
@@ -140,3 +162,4 @@ class ExtractRule(BaseModel):
     page: PageRule
     key: tuple[str, ...] = ()
     schema_name: str = "product_offer"
+    proofs: dict[str, tuple[ProofRule, ...]] = Field(default_factory=dict, description="by context")

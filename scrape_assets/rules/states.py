@@ -101,8 +101,9 @@ DELIVERY_TRANSITIONS: dict[DeliveryState | None, frozenset[DeliveryState]] = {
         {DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.UNCERTAIN, DeliveryState.FAILED}
     ),
     DeliveryState.UNCERTAIN: frozenset({DeliveryState.DELIVERED, DeliveryState.UNSENT, DeliveryState.FAILED}),
-    # Sent once more, because a person says so or because the destination does not have it after all.
-    DeliveryState.DELIVERED: frozenset({DeliveryState.UNSENT}),
+    # Sent once more, because a person says so or because the destination does not have it after all; failed when it
+    # turns out to have something else instead.
+    DeliveryState.DELIVERED: frozenset({DeliveryState.UNSENT, DeliveryState.FAILED}),
     DeliveryState.FAILED: frozenset({DeliveryState.UNSENT}),
 }
 
@@ -114,6 +115,7 @@ class PageState(StrEnum):
     CONSENT = "consent"
     CHALLENGE = "challenge"
     LOGIN = "login"
+    WRONG_CONTEXT = "wrong_context"
     WRONG_TEMPLATE = "wrong_template"
     EMPTY_SHELL = "empty_shell"
     SOFT_404 = "soft_404"
@@ -145,6 +147,7 @@ class FailureClass(StrEnum):
     LOGIN = "login"
     CHALLENGE = "challenge"
     CONSENT = "consent"
+    WRONG_CONTEXT = "wrong_context"
     REDIRECTED = "redirected"
     HTTP_OTHER = "http_other"
     TOO_LARGE = "too_large"
@@ -155,6 +158,7 @@ class FailureClass(StrEnum):
     EXTRACTION = "extraction"
     VALIDATION = "validation"
     EXTRACTOR_CRASHED = "extractor_crashed"
+    ROBOTS = "robots"
     LEASE_EXHAUSTED = "lease_exhausted"
     WINDOW_CLOSED = "window_closed"
     RETRIES_EXHAUSTED = "retries_exhausted"

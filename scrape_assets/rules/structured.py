@@ -18,8 +18,17 @@ Node = dict[str, Any]
 # What sites put around a block: comment and CDATA markers, themselves commented out, and semicolons.
 _BEFORE = re.compile(r"(?:[\s;\ufeff]|<!--|<!\[CDATA\[|//|/\*|\*/)+", re.IGNORECASE)
 _AFTER = re.compile(r"(?:[\s;\ufeff]|-->|\]\]>|//|/\*|\*/)+$")
+# The whole block as text of HTML: its first string begins with an entity.
+_ESCAPED = re.compile(r"\s*[\[{][\s\[{]*&(?:quot|#34|#x22|amp;quot);")
+# A string, which is kept; a comment, a comma before the end, which are not. Each takes one pass over any input.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|,(?=\s*+[}\]])|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|//[^\n]*+', re.DOTALL)
+_GAP = re.compile(r"[\s;,]*")
+MAX_MENDED = 1_000_000
+"""Characters up to which a broken block is mended; no product's data are larger."""
+
 _VOCABULARY = re.compile(r"^(?:https?://(?:www\.)?schema\.org/|schema:)", re.IGNORECASE)
 _PRODUCTS = frozenset("Product ProductGroup ProductModel IndividualProduct SomeProducts Vehicle Car Motorcycle".split())
+_OF_AN_OFFER = ("price", "priceCurrency", "availability", "priceSpecification", "lowPrice", "highPrice", "url")
 # Things that name offers without being what is offered.
 _SELLERS = frozenset(
     "Organization Corporation LocalBusiness Store OnlineStore OnlineBusiness Person Brand WebSite Offer AggregateOffer"
@@ -75,13 +84,44 @@ def _load(text: str) -> Any:
     except ValueError:
         pass
     bare = _unwrap(text)
+    for _ in range(2):
+        if _ESCAPED.match(bare):
+            bare = _unwrap(html.unescape(bare))
     try:
         # Line breaks inside strings and half character pairs are let through here; `row.checked` sees the latter.
         return json.loads(bare, strict=False)
     except ValueError:
-        if "&quot;" not in bare and "&#34;" not in bare:
+        if len(bare) > MAX_MENDED:
             raise
-    return json.loads(_unwrap(html.unescape(bare)), strict=False)
+    return _several(_mended(bare))
+
+
+def _mended(text: str) -> str:
+    """The block without what only a script may write: comments, commas before a closing bracket, escaped apostrophes.
+
+    Nothing inside a string is touched but the escape that JSON does not know.
+    """
+
+    def kept(hit: re.Match[str]) -> str:
+        token = hit.group()
+        return token.replace("\\'", "'") if token[0] == '"' else ""
+
+    return _TOKEN.sub(kept, text)
+
+
+def _several(text: str) -> Any:
+    """The values in the text, where a block holds one after the other; a list of them when there are several."""
+    decoder = json.JSONDecoder(strict=False)
+    values: list[Any] = []
+    at = 0
+    while at < len(text):
+        value, at = decoder.raw_decode(text, at)
+        values.append(value)
+        gap = _GAP.match(text, at)
+        at = gap.end() if gap else at
+    if not values:
+        raise ValueError("no JSON")
+    return values[0] if len(values) == 1 else values
 
 
 def _unwrap(text: str) -> str:
@@ -101,7 +141,20 @@ def candidates(blocks: list[Any], source: str) -> list[Candidate]:
     products = [node for node in nodes if _PRODUCTS & types(node)]
     if not products:
         products = [node for node in nodes if node.get("offers") and node.get("name") and not _SELLERS & types(node)]
+    elif not any(node.get("offers") or node.get("hasVariant") for node in products):
+        products = _offered(products, nodes)
     return [Candidate(node, f"{source} {_shown_type(node)}", by_id) for node in products]
+
+
+def _offered(products: list[Node], nodes: list[Node]) -> list[Node]:
+    """Products with the offers that were not put inside them: the price beside the name, or a lone offer."""
+    offers = [node for node in nodes if {"Offer", "AggregateOffer"} & types(node) and not node.get("itemOffered")]
+    if len(products) == 1 and len(offers) == 1:
+        return [{**products[0], "offers": offers[0]}]
+    return [
+        {**node, "offers": {key: node[key] for key in _OF_AN_OFFER if key in node}} if node.get("price") else node
+        for node in products
+    ]
 
 
 def _subjects(blocks: list[Any]) -> Iterator[Node]:

@@ -103,8 +103,9 @@ def row_count(policy: Policy, members: Sequence[Mapping[str, Any]]) -> int:
 
 
 def rows_before(taken: Sequence[str], before: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[int]:
-    """How many rows earlier versions had of these retailers; a version that lacked one of them says nothing."""
-    return [sum(int(held[name]["rows"]) for name in taken) for held in before if all(name in held for name in taken)]
+    """How many rows earlier versions had of these retailers; one that lacked any of them says nothing."""
+    counted = [sum(int(held[name]["rows"]) for name in taken) for held in before if all(name in held for name in taken)]
+    return [rows for rows in counted if rows]
 
 
 def same_content(members: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]] | None) -> bool:

@@ -1,56 +1,117 @@
-"""`product_offer` rows of a page nobody described: from its own JSON-LD, microdata or OpenGraph, in that order."""
+"""`product_offer` rows of a page nobody described: from its own data, checked against and completed by what it shows.
+
+The data are read in the order JSON-LD, microdata, RDFa, OpenGraph. The visible page is read only where they leave
+something open: no price, an ambiguous one, one that no reader sees, no stock, no article number.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from urllib.parse import unquote, urlsplit
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
 
-from scrape_assets.rules.document import Document, text_of
+from scrape_assets.rules.agreement import agreed
+from scrape_assets.rules.described import described
+from scrape_assets.rules.document import Document
+from scrape_assets.rules.keys import plain
 from scrape_assets.rules.microdata import microdata
 from scrape_assets.rules.money import Refusal
-from scrape_assets.rules.offers import first_text, rows_of, texts
+from scrape_assets.rules.offers import identity
 from scrape_assets.rules.open_graph import from_open_graph
+from scrape_assets.rules.rdfa import rdfa
 from scrape_assets.rules.row import Failed, Row, checked
-from scrape_assets.rules.spec import ExtractRule
+from scrape_assets.rules.spec import ExtractRule, PageRule
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.structured import Candidate, candidates, json_ld
+from scrape_assets.rules.structured import Candidate, candidates, json_ld, types
+from scrape_assets.rules.visible import Visible
+from scrape_assets.rules.visible_price import VisiblePrice
 
-MIN_SKU_CHARACTERS = 4
-"""A shorter article number may stand in any address by chance."""
+_OTHER_PAGES = frozenset(
+    "CollectionPage SearchResultsPage ItemList NewsArticle BlogPosting Recipe ContactPage AboutPage FAQPage"
+    " OfferCatalog JobPosting VideoObject".split()
+)
+"""What a page says that it is instead of a product's."""
 
-_CODE_KEYS = ("sku", "productID", "mpn", "gtin13", "gtin", "gtin14", "gtin12", "gtin8")
+
+MAX_NAME = 500
+"""Characters of a title heading that are a name; more is a text."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One page being read: what is asked, and what stronger data left open for weaker ones."""
+
+    document: Document
+    requested_url: str
+    rule: ExtractRule
+    visible: Visible
+    unpriced: list[Candidate] = field(default_factory=list)
+    kinds: frozenset[str] = frozenset()
 
 
 def zero_config(document: Document, requested_url: str, rule: ExtractRule) -> tuple[Row, ...] | Failed:
     """The page's offers, or why there is none that can be trusted.
 
-    The first kind of data that names a price decides; a weaker one never overrules an ambiguous stronger one.
+    The first kind of data that names a price decides; a weaker one never overrules an ambiguous stronger one. What
+    the page shows may only settle it, by an amount among those that were stated.
     """
     blocks = json_ld(document)
+    reading = _Reading(document, requested_url, rule, Visible(document, rule.page))
+    required = ("name", "price", "currency", *rule.key)
     refused: Refusal | None = None
-    unpriced: list[Candidate] = []
-    readers: tuple[Callable[[], list[Row] | Refusal | None], ...] = (
-        lambda: _from(candidates(blocks.blocks, "json-ld"), document, requested_url, rule, unpriced),
-        lambda: _from(candidates(microdata(document), "microdata"), document, requested_url, rule, unpriced),
-        lambda: from_open_graph(document, rule.page),
+    readers: tuple[Callable[[PageRule], list[Row] | Refusal | None], ...] = (
+        lambda page: _described(candidates(blocks.blocks, "json-ld"), reading, page),
+        lambda page: _described(candidates(microdata(document), "microdata"), reading, page),
+        lambda page: _described(candidates(rdfa(document), "rdfa"), reading, page),
+        lambda page: from_open_graph(document, page),
     )
     for read in readers:
-        found = read()
+        found = _in_its_currency(read, reading)
         if isinstance(found, list):
-            return _all_checked(found, ("name", "price", "currency", *rule.key))
+            result = _against_the_page(found, reading)
+            return _all_checked(result, required) if isinstance(result, list) else _failed(result)
         if found is not None:
             refused = refused or found
             if found.ambiguous:
                 break
+    reading.kinds = frozenset(kind for block in _tops(blocks.blocks) for kind in types(block))
+    if (shown := _from_page(reading, refused)) is not None:
+        return _all_checked([shown], required)
     if refused is not None:
-        return Failed(FailureClass.EXTRACTION, refused.reason)
+        return _failed(refused)
     broken = f"; {blocks.broken} JSON-LD block(s) could not be read" if blocks.broken else ""
+    seen = reading.visible.price
+    why = f"; on the page: {seen.reason}" if isinstance(seen, Refusal) else ""
     return Failed(
         FailureClass.EXTRACTION if blocks.broken else FailureClass.WRONG_TEMPLATE,
-        f"no product in JSON-LD, microdata or OpenGraph data{broken}; declare fields",
+        f"no product in JSON-LD, microdata, RDFa or OpenGraph data, and none that the page alone shows{broken}{why};"
+        " declare fields",
         evidence=False,
     )
+
+
+def _described(found: list[Candidate], reading: _Reading, page: PageRule) -> list[Row] | Refusal | None:
+    rule = reading.rule if page is reading.rule.page else reading.rule.model_copy(update={"page": page})
+    return described(found, reading.document, reading.requested_url, rule, reading.unpriced)
+
+
+def _failed(refused: Refusal) -> Failed:
+    return Failed(FailureClass.EXTRACTION, refused.reason)
+
+
+def _tops(blocks: list[Any]) -> list[dict[str, Any]]:
+    """The nodes at the top of the blocks."""
+    found: list[dict[str, Any]] = []
+    for block in blocks:
+        for item in block if isinstance(block, list) else [block]:
+            if isinstance(item, dict):
+                graph = item.get("@graph")
+                found += [
+                    item,
+                    *(node for node in (graph if isinstance(graph, list) else []) if isinstance(node, dict)),
+                ]
+    return found
 
 
 def _all_checked(rows: Iterable[Row], required: tuple[str, ...]) -> tuple[Row, ...] | Failed:
@@ -63,178 +124,126 @@ def _all_checked(rows: Iterable[Row], required: tuple[str, ...]) -> tuple[Row, .
     return tuple(good)
 
 
-def _from(
-    found: list[Candidate], document: Document, requested_url: str, rule: ExtractRule, unpriced: list[Candidate]
+def _in_its_currency(
+    read: Callable[[PageRule], list[Row] | Refusal | None], reading: _Reading
 ) -> list[Row] | Refusal | None:
-    """The rows of the candidate that the page is about; None when there is no candidate.
+    """What the reader finds; where only the currency is missing, in the one of the page's country or data."""
+    page = reading.rule.page
+    found = read(page)
+    if not isinstance(found, Refusal) or not found.lacks_currency:
+        return found
+    place = reading.visible.place
+    if place.currency is None:
+        return found
+    again = read(page.model_copy(update={"money": place.currency}))
+    if not isinstance(again, list):
+        return found
+    for row in again:
+        if row.sources.get("currency") == "declared money":
+            row.sources["currency"] = place.source
+    return again
 
-    `unpriced` are the page's own products in stronger kinds of data, to which those that name no price are added:
-    a price found elsewhere on the page must be theirs.
+
+def _against_the_page(rows: list[Row], reading: _Reading) -> list[Row] | Refusal:
+    """The rows as they are, or the one row held against the page and completed from it."""
+    if len(rows) != 1:
+        return rows
+    row = agreed(rows[0], reading.document, reading.visible)
+    return row if isinstance(row, Refusal) else [_completed(row, reading)]
+
+
+def _completed(row: Row, reading: _Reading) -> Row:
+    """The row with the stock and numbers that only the visible page names.
+
+    A page that says "sold out" and disables its button is believed against data that say in stock.
     """
-    if not found:
+    values, visible = row.values, reading.visible
+    visible.known_name = visible.known_name or str(values.get("name") or "")
+    stock = values.get("availability")
+    added: dict[str, tuple[str, str]] = {}
+    if stock in (None, "unknown"):
+        if visible.availability is not None:
+            added["availability"] = visible.availability
+    elif stock == "in_stock" and visible.is_closed and visible.availability is not None:
+        if visible.availability[0] == "out_of_stock":
+            added["availability"] = visible.availability
+    elif "sku" in values:
+        return row
+    if stock in (None, "unknown") or "sku" not in values:
+        numbers = (("sku", visible.sku), ("gtin", visible.gtin), ("brand", visible.brand))
+        added |= {name: shown for name, shown in numbers if name not in values and shown is not None}
+    if not added:
+        return row
+    return Row(
+        {**values, **{name: value for name, (value, _) in added.items()}},
+        {**row.sources, **{name: source for name, (_, source) in added.items()}},
+    )
+
+
+def _from_page(reading: _Reading, refused: Refusal | None) -> Row | None:
+    """A row by what the page shows, where that settles what the data left open, or where there are no data."""
+    visible, document = reading.visible, reading.document
+    known = [identity(one, document) for one in reading.unpriced]
+    if not _may_be_settled(reading, refused):
         return None
-    meant = _of_this_page(found, document, requested_url)
-    if not meant:
-        return _ambiguous_product(found)
-    chosen = [one for one in meant if _sells(one)]
-    if not chosen:
-        # What is meant may be said in two places, the price in the one that does not name the address.
-        chosen = [one for one in found if _sells(one) and any(_same_thing(one, other) for other in meant)]
-    if not chosen:
-        unpriced += meant
-        return Refusal(f"price missing: {meant[0].source} has no offers")
-    for other in [*unpriced, *_rivals(meant, chosen, document, requested_url)]:
-        if not any(_same_thing(other, one) for one in chosen):
-            return _ambiguous_product([other, *chosen])
-    outcomes = [rows_of(one, document, rule.page) for one in chosen]
-    for outcome in outcomes:
-        if isinstance(outcome, Refusal):
-            unpriced += chosen
-            return outcome if len(chosen) == 1 else _ambiguous_product(chosen)
-    rows = [row for outcome in outcomes if isinstance(outcome, list) for row in outcome]
-    return _one_thing(chosen, rows, rule, unpriced)
+    visible.known_name = next((str(row.values["name"]) for row in known if row.values.get("name")), None)
+    if visible.main is None or not visible.main.name:
+        return None
+    name = visible.main.name
+    own = [row for row in known if _names_the_same(str(row.values.get("name") or ""), name)]
+    priced = _shown_price(reading, refused, bool(own))
+    if (known and not own) or priced is None:
+        return None
+    row = Row({"name": name[:MAX_NAME], "url": document.url}, {"name": "page: title heading", "url": "page address"})
+    for part in (priced, *own[: len({str(one.values.get("sku")) for one in own}) == 1]):
+        row.values.update(part.values)
+        row.sources.update(part.sources)
+    row = _completed(row, reading)
+    _put_tags(document, row.values, row.sources)
+    return row
 
 
-def _one_thing(
-    chosen: list[Candidate], rows: list[Row], rule: ExtractRule, unpriced: list[Candidate]
-) -> list[Row] | Refusal:
-    """The rows of the chosen candidates, where those say the same of one thing."""
-    if not rows:
-        unpriced += chosen
-        return Refusal(f"price missing: {chosen[0].source} has offers that say nothing")
-    if len(chosen) > 1 and len({_shown(row, ("name", "price", "currency")) for row in rows}) > 1:
-        return _ambiguous_product(chosen)
-    return _told_apart(rows, rule.key)
+def _may_be_settled(reading: _Reading, refused: Refusal | None) -> bool:
+    """Whether the visible page may be asked: the data leave a choice, or name a product without a price, or nothing."""
+    if refused is not None and refused.ambiguous:
+        return bool(refused.among)
+    is_other = reading.kinds & _OTHER_PAGES or urlsplit(reading.document.url).path in ("", "/")
+    return bool(reading.unpriced) or not is_other
 
 
-def _ambiguous_product(chosen: list[Candidate]) -> Refusal:
-    names = ", ".join(repr((first_text(one.node.get("name")) or "?")[:40]) for one in chosen[:3])
-    return Refusal(f"ambiguous product: {len(chosen)} on the page and none alone matches its address ({names})", True)
-
-
-def _sells(one: Candidate) -> bool:
-    return bool(one.node.get("offers") or one.node.get("hasVariant"))
-
-
-def _rivals(meant: list[Candidate], chosen: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
-    """The unpriced candidates that the page may be about as well as about the chosen ones."""
-    here: set[tuple[str, ...]] = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
-    others = [one for one in meant if one not in chosen]
-    if any(_is_elsewhere(one, document, here) for one in chosen):
-        return others
-    return [one for one in others if not _is_elsewhere(one, document, here)]
-
-
-def _is_elsewhere(one: Candidate, document: Document, here: set[tuple[str, ...]]) -> bool:
-    """Whether the candidate names addresses, and none of them is this page's: a related product."""
-    stated = {_address(url)[:2] for url in _addresses(one, document)}
-    return bool(stated) and not stated & here
-
-
-def _is_another(one: Candidate, document: Document, requested_url: str) -> bool:
-    """Whether the only product on the page says that it is another page's, and nothing here says that it is not."""
-    here: set[tuple[str, ...]] = {_address(url)[:2] for url in _own_addresses(document, requested_url)}
-    if not _is_elsewhere(one, document, here) or _has_code_in(one, document, requested_url):
-        return False
-    shown = " ".join(text_of(node) for node in document.css("title, h1")).casefold()
-    return not any(name.casefold() in shown for name in texts(one.node.get("name")))
-
-
-def _same_thing(one: Candidate, other: Candidate) -> bool:
-    """Whether two candidates may be one product: by a number, or by a name that is the other's or a part of it."""
-    for key in _CODE_KEYS:
-        if set(texts(one.node.get(key))) & set(texts(other.node.get(key))):
-            return True
-    names, others = ([name.casefold() for name in texts(each.node.get("name"))] for each in (one, other))
-    return not names or not others or any(a in b or b in a for a in names for b in others)
-
-
-def _shown(row: Row, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(str(row.values.get(name, "")) for name in names)
-
-
-def _told_apart(rows: list[Row], key: tuple[str, ...]) -> list[Row] | Refusal:
-    """Several rows only where the key tells them apart; one where they agree on the price; else a refusal."""
-    if len(rows) == 1:
-        return rows
-    shown = [_shown(row, key) for row in rows]
-    if key and all(all(parts) for parts in shown) and len(set(shown)) == len(rows):
-        return rows
-    prices = {_shown(row, ("price", "currency")) for row in rows}
-    if len(prices) > 1:
-        several = ", ".join(sorted(" ".join(price) for price in prices)[:4])
-        return Refusal(
-            f"ambiguous price: {len(rows)} offers ({several}) that the key {list(key)} does not tell apart", True
-        )
-    first = rows[0]
-    values = {name: value for name, value in first.values.items() if all(row.values.get(name) == value for row in rows)}
-    stock = {row.values.get("availability") for row in rows}
-    if len(stock) > 1 and "in_stock" in stock:
-        values["availability"] = "in_stock"
-    sources = {name: first.sources.get(name, "any of the offers") for name in values}
-    return [Row(values, sources)]
-
-
-def _of_this_page(found: list[Candidate], document: Document, requested_url: str) -> list[Candidate]:
-    """Of several candidates, the one whose address or number is the page's; all that are left when none is alone.
-
-    A single one is the page's, unless it says that it is another page's.
-    """
-    if len(found) == 1:
-        return [] if _is_another(found[0], document, requested_url) else found
-    whole = {_address(url) for url in _own_addresses(document, requested_url)}
-    paths = {address[:2] for address in whole}
-    tests: tuple[Callable[[Candidate], bool], ...] = (
-        lambda one: any(_address(url) in whole for url in _addresses(one, document)),
-        lambda one: any(_address(url)[:2] in paths for url in _addresses(one, document)),
-        lambda one: _has_code_in(one, document, requested_url),
+def _shown_price(reading: _Reading, refused: Refusal | None, is_product: bool) -> Row | None:
+    """The price that the page shows, or that it needs none; None when it may be of anything, or against the data."""
+    visible = reading.visible
+    seen = visible.price
+    if not isinstance(seen, VisiblePrice):
+        sold_out = visible.availability is not None and visible.availability[0] == "out_of_stock"
+        unclear = seen is not None or (refused is not None and refused.ambiguous)
+        return Row({}, {}) if is_product and sold_out and not unclear else None
+    if not (is_product or visible.is_product):
+        return None
+    if refused is not None and refused.ambiguous and not refused.allows(seen.money.amount):
+        return None
+    currency = visible.place.source if seen.from_place else seen.source
+    row = Row(
+        {"price": plain(seen.money.amount), "currency": seen.money.currency},
+        {"price": seen.source, "currency": currency},
     )
-    left = found
-    for test in tests:
-        matching = [one for one in left if test(one)]
-        if len(matching) == 1:
-            return matching
-        left = matching or left
-    return left
+    if seen.list_price is not None:
+        row.values["list_price"], row.sources["list_price"] = plain(seen.list_price), "page: struck beside the price"
+    return row
 
 
-def _has_code_in(one: Candidate, document: Document, requested_url: str) -> bool:
-    """Whether one of the candidate's numbers stands in the page's address."""
-    words = " ".join(
-        unquote(urlsplit(url).path + "?" + urlsplit(url).query).lower() for url in (document.url, requested_url)
-    )
-    return any(_names(words, code) for key in _CODE_KEYS for code in texts(one.node.get(key)))
+def _names_the_same(stated: str, shown: str) -> bool:
+    one, other = (" ".join(text.casefold().split()) for text in (stated, shown))
+    return not one or one in other or other in one
 
 
-def _own_addresses(document: Document, requested_url: str) -> set[str]:
-    addresses = {document.url, requested_url}
-    for node in document.css('link[rel="canonical"][href]'):
-        if address := document.absolute(node.attributes.get("href") or ""):
-            addresses.add(address)
-    return addresses
-
-
-def _addresses(candidate: Candidate, document: Document) -> list[str]:
-    node = candidate.node
-    offers = node.get("offers")
-    stated = [node.get("url"), node.get("@id"), node.get("mainEntityOfPage")]
-    stated += [
-        offer.get("url") for offer in (offers if isinstance(offers, list) else [offers]) if isinstance(offer, dict)
-    ]
-    found = [text for value in stated for text in ([value] if isinstance(value, str) else texts(value))]
-    return [absolute for text in found if (absolute := document.absolute(text))]
-
-
-def _address(url: str) -> tuple[str, str, str]:
-    """What makes two addresses the same page: host, path and query, not scheme, `www.`, last slash or fragment."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return url, "", ""
-    return parts.netloc.lower().removeprefix("www."), unquote(parts.path).rstrip("/"), parts.query
-
-
-def _names(words: str, code: str) -> bool:
-    if len(code) < MIN_SKU_CHARACTERS:
-        return False
-    return re.search(rf"(?<![^\W_]){re.escape(code.lower())}(?![^\W_])", words) is not None
+def _put_tags(document: Document, values: dict[str, Any], sources: dict[str, str]) -> None:
+    """Adds brand, picture and number from OpenGraph, which many pages have that have no price there."""
+    tags = (("brand", "product:brand"), ("image_url", "og:image"), ("sku", "product:retailer_item_id"))
+    for name, tag in tags:
+        node = document.tree.css_first(f'meta[property="{tag}"][content]')
+        text = " ".join((node.attributes.get("content") or "").split()) if node is not None else ""
+        value = document.absolute(text) if name == "image_url" and text else text
+        if value and name not in values:
+            values[name], sources[name] = value, f"opengraph {tag}"

@@ -93,7 +93,9 @@ def check_secret(secret: str) -> bytes:
 
 def _write(body: BinaryIO, shipment: Shipment) -> tuple[int, str]:
     """The JSON of the event with its rows, streamed; returns its size and SHA-256."""
-    data = {**shipment.event, "payload": shipment.payload}
+    # The event counts its rows under the name that the rows themselves have here.
+    data = {"row_count" if name == "rows" else name: value for name, value in shipment.event.items()}
+    data["payload"] = shipment.payload
     head = json.dumps({"type": shipment.event_type, "timestamp": shipment.created_at, "data": data}, ensure_ascii=False)
     digest = hashlib.sha256()
 

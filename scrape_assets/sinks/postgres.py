@@ -34,6 +34,9 @@ from scrape_assets.sinks.outcome import (
 
 CONNECT_SECONDS = 15
 
+_OWNERS = ("28", "3D", "3F")
+"""No such login, database or schema: like a missing right (42501), nothing of the version, and its owner mends it."""
+
 _TABLE = sql.SQL(
     """
     create table if not exists {table} (
@@ -131,10 +134,24 @@ def send(url: str, table: str, shipment: Shipment) -> Sent:
         failpoints.reach("K18")
         return Applied({"table": table, "rows": rows})
     except psycopg.Error as error:
-        told = f"{table}: {_first_line(error)}"
-        if committing and error.sqlstate is None:
+        told, code = f"{table}: {_first_line(error)}", error.sqlstate or ""
+        if committing and not code:
             return Uncertain(told)
-        return Refused(told) if (error.sqlstate or "")[:2] in ("22", "23", "28", "3D", "3F", "42") else NotApplied(told)
+        if code == "42501" or code[:2] in _OWNERS:
+            return NotApplied(f"{told}. {_granted(url, table)}")
+        return Refused(told) if code[:2] in ("22", "23", "42") else NotApplied(told)
+
+
+def _granted(url: str, table: str) -> str:
+    """What the database's owner runs, so that this role can deliver."""
+    schema = table.rpartition(".")[0]
+    role = sql.Identifier(str(conninfo_to_dict(url).get("user") or "ROLE")).as_string()
+    where = sql.Identifier(schema or "public").as_string()
+    tables = ", ".join(sql.Identifier(*name.split(".")).as_string() for name in (table, _deliveries(table)))
+    return (
+        f"Its owner runs: create schema if not exists {where}; grant usage, create on schema {where} to {role}; "
+        f"and where the tables are there: grant select, insert, update on {tables} to {role}"
+    )
 
 
 def _make_tables(cursor: psycopg.Cursor[Any], names: dict[str, sql.Composable]) -> None:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from scrape_assets.rules import urls
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.rules.subrequests import Look
 from scrape_assets.sources.chromium import CLOSE_SECONDS, BrowserOptions, BrowserUnavailable, Chromium
-from scrape_assets.sources.http import HttpSource
+from scrape_assets.sources.http import HttpSource, Jar
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
+
+    from scrape_assets.sources.browser_requests import Gates
 
 MAX_FAILED_STARTS = 3
 
@@ -72,38 +75,43 @@ class BrowserSource:
         max_body_bytes: int,
         allow_private: bool = False,
         look: Look | None = None,
-        charge: Callable[[str], Awaitable[None]],
+        jar: Jar | None = None,
+        gates: Gates | None = None,
     ) -> Response | FetchFailure:
         """The page as its scripts left it, within the deadline; waiting for a free place does not count.
 
-        An answer that is no page, or no good one, is the site's own, as without a browser. `charge` is awaited with
-        the origin before each request but the first. BrowserUnavailable when no browser starts.
+        An answer that is no page, or no good one, is the site's own, as without a browser. The page's cookies are
+        those of `jar`, which keeps what the page itself sets. `gates` are asked for leave before each request; their
+        waiting does not count either, and what they raise is raised. BrowserUnavailable when no browser starts.
         """
         from playwright.async_api import Error as PlaywrightError  # noqa: PLC0415 # an extra, imported where it is used
 
         from scrape_assets.sources.browser_page import Visit  # noqa: PLC0415
-        from scrape_assets.sources.browser_requests import Asking, is_page  # noqa: PLC0415
+        from scrape_assets.sources.browser_requests import Asking, NoGates, Waits, is_page, stand  # noqa: PLC0415
 
-        asking = Asking(site, headers, timeout_seconds, max_body_bytes, allow_private, look or Look(), charge)
+        gates, waits, jar = gates or NoGates(), Waits(), jar or Jar()
+        asking = Asking(site, headers, timeout_seconds, max_body_bytes, allow_private, look or Look(), gates, waits)
         clock = asyncio.get_running_loop().time
         async with self._places:
             began = clock()
-            first = await self._http.fetch(
-                url,
-                site=site,
-                headers=headers,
-                timeout_seconds=timeout_seconds,
-                max_body_bytes=max_body_bytes,
-                allow_private=allow_private,
-                charge=charge,
-            )
+            async with stand(gates, urls.origin(url), waits, page=True) as gate:
+                first = await self._http.fetch(
+                    url,
+                    site=site,
+                    headers=headers,
+                    timeout_seconds=timeout_seconds,
+                    max_body_bytes=max_body_bytes,
+                    allow_private=allow_private,
+                    jar=jar,
+                    gate=gate,
+                )
             if isinstance(first, FetchFailure) or not is_page(first):
                 return first
-            left = max(0.0, timeout_seconds - (clock() - began))
+            left = max(0.0, timeout_seconds - (clock() - began - waits.seconds))
             async with self._browser() as chromium:
                 try:
                     async with _context(chromium, headers["user-agent"]) as context:
-                        return await Visit(self._http, first, asking).show(context, left)
+                        return await Visit(self._http, first, jar, asking).show(context, left)
                 except (PlaywrightError, TimeoutError) as error:
                     chromium.failed()
                     said = " ".join(str(error).split())[:300]

@@ -17,7 +17,7 @@ from scrape_assets.rules import subrequests
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.browser_requests import NOT_FOR_BROWSER, Asking, Requests, quietly
-from scrape_assets.sources.http import HttpSource
+from scrape_assets.sources.http import HttpSource, Jar
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession
@@ -45,10 +45,10 @@ _CONTENT = """(() => {
 class Visit:
     """One page, shown once."""
 
-    def __init__(self, http: HttpSource, first: Response, asking: Asking) -> None:
+    def __init__(self, http: HttpSource, first: Response, jar: Jar, asking: Asking) -> None:
         self._asked = first.url
         self._asking = asking
-        self._requests = Requests(http, first, asking, self._end)
+        self._requests = Requests(http, first, jar, asking, self._end)
         self._ended: asyncio.Future[FetchFailure] = asyncio.get_running_loop().create_future()
 
     async def show(self, context: BrowserContext, seconds: float) -> Response | FetchFailure:
@@ -60,7 +60,7 @@ class Visit:
         reading = asyncio.create_task(self._open(context))
         try:
             outcomes: set[asyncio.Future[Any]] = {reading, self._ended}
-            await asyncio.wait(outcomes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await self._within(seconds, outcomes)
             if requests.fault is not None:
                 raise requests.fault
             if self._ended.done():
@@ -81,6 +81,15 @@ class Visit:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
             self._ended.cancel()
+
+    async def _within(self, seconds: float, outcomes: set[asyncio.Future[Any]]) -> None:
+        """One of them is there, or the page had so long without what it waited for its turns."""
+        clock, waits = asyncio.get_running_loop().time, self._asking.waits
+        ends = clock() + seconds - waits.seconds
+        while (left := ends + waits.seconds - clock()) > 0:
+            done, _ = await asyncio.wait(outcomes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return
 
     def _end(self, failure_class: FailureClass, reason: str) -> None:
         """The visit is over, for this reason, unless it had one."""

@@ -6,28 +6,30 @@ A redirected document is moved to in the page, so that its address is the one th
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
 from playwright.async_api import Error as PlaywrightError
 
+from scrape_assets.rules import page as pages
 from scrape_assets.rules import subrequests, urls
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.rules.subrequests import Look
-from scrape_assets.sources.http import MAX_REDIRECTS, HttpSource
+from scrape_assets.sources.http import MAX_REDIRECTS, Gate, HttpSource, Jar
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Route, WebSocketRoute
 
 LANES = 6
-"""Requests of one page in flight, as many as browsers open to one host."""
+"""Requests of one page to one origin under way, as many as browsers open connections to one host."""
 
 MAX_PAGE_BODIES = 5
 """All that a page loads may be as large as so many bodies of the declared size."""
@@ -48,6 +50,77 @@ _NOT_FOR_SITE = frozenset(
 )
 
 
+class Gates(Protocol):
+    """Leave to ask for a page with all that it needs."""
+
+    def stand(self, origin: str, *, page: bool) -> AbstractAsyncContextManager[Gate | None]:
+        """One request's place in line at its origin, until it has its answer. `page`: it is for the page itself."""
+
+    async def heed(self, origin: str, answer: Response) -> None:
+        """That is what the origin answered to what a page needs."""
+
+
+class NoGates:
+    """Leave at once, where nobody counts."""
+
+    @asynccontextmanager
+    async def stand(self, _origin: str, *, page: bool) -> AsyncIterator[None]:  # noqa: ARG002
+        """Now."""
+        yield
+
+    async def heed(self, _origin: str, _answer: Response) -> None:
+        """Nobody listens."""
+
+
+class Waits:
+    """For how long a page has waited for its turns: time that neither it nor its site took."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._waiting = 0
+        self._since = 0.0
+        self._seconds = 0.0
+
+    def __enter__(self) -> None:
+        if not self._waiting:
+            self._since = self._clock()
+        self._waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._seconds += self._clock() - self._since
+
+    @property
+    def seconds(self) -> float:
+        """Until now; what is waited for side by side counts once."""
+        return self._seconds + (self._clock() - self._since if self._waiting else 0.0)
+
+
+class _Waiting:
+    """A gate whose waiting is seen."""
+
+    def __init__(self, gate: Gate, waits: Waits) -> None:
+        self._gate = gate
+        self._waits = waits
+        self.objection = gate.objection
+        self.answered = gate.answered
+
+    async def take(self, origin: str) -> None:
+        """As the gate does."""
+        with self._waits:
+            await self._gate.take(origin)
+
+
+@asynccontextmanager
+async def stand(gates: Gates, origin: str, waits: Waits, *, page: bool) -> AsyncIterator[Gate | None]:
+    """A request's place in line; what it waits for is seen."""
+    async with AsyncExitStack() as stack:
+        with waits:
+            gate = await stack.enter_async_context(gates.stand(origin, page=page))
+        yield None if gate is None else _Waiting(gate, waits)
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """How the site is asked for a page and for what that needs, as `HttpSource.fetch` has it."""
@@ -58,7 +131,8 @@ class Asking:
     max_body_bytes: int
     allow_private: bool
     look: Look
-    charge: Callable[[str], Awaitable[None]]
+    gates: Gates
+    waits: Waits
 
 
 def is_page(answer: Response) -> bool:
@@ -78,15 +152,16 @@ class Requests:
     """
 
     def __init__(
-        self, http: HttpSource, first: Response, asking: Asking, end: Callable[[FailureClass, str], None]
+        self, http: HttpSource, first: Response, jar: Jar, asking: Asking, end: Callable[[FailureClass, str], None]
     ) -> None:
         self._http = http
         self._asking = asking
         self._end = end
         self._first: Response | None = first
+        self._first_jar = jar
         self._moved: dict[str, Response] = {}
         """Documents that were fetched through redirects and wait for the frame to move to their address."""
-        self._lanes = asyncio.Semaphore(LANES)
+        self._lanes: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(LANES))
         self._clock = asyncio.get_running_loop().time
         self._tries = 0
         self._sent = 1
@@ -171,29 +246,41 @@ class Requests:
         url = request.url
         if main and self._first is not None:
             first, self._first = self._first, None
-            await self._remember(first)
+            await self._remember(self._first_jar)
             return first
         if document and (moved := self._moved.pop(url, None)) is not None:
             return moved
         scope = self._permitted(request, url, main=main)
         if scope is None or not self._counted():
             return None
-        answer = await self._fetched(request, url, scope)
+        jar = Jar()
+        answer = await self._fetched(request, url, scope, jar, main=main)
         if isinstance(answer, FetchFailure):
             if main:
                 self._end(answer.failure_class, f"the page moved to {url[:300]}: {answer.reason}")
             return None
-        self._bytes += len(answer.body)
-        if self._bytes > MAX_PAGE_BODIES * self._asking.max_body_bytes:
-            self._end(FailureClass.TOO_LARGE, f"the page loaded more than {self._bytes:,} bytes in all")
+        if not await self._may_go_on(answer):
             return None
-        await self._remember(answer)
+        await self._remember(jar)
         if main and not self._may_move(answer):
             return None
         if document and answer.redirects:
             self._moved[answer.final_url.partition("#")[0]] = answer
             return _moving(answer)
         return answer
+
+    async def _may_go_on(self, answer: Response) -> bool:
+        """Whether the page may ask for more after this answer."""
+        self._bytes += len(answer.body)
+        if self._bytes > MAX_PAGE_BODIES * self._asking.max_body_bytes:
+            self._end(FailureClass.TOO_LARGE, f"the page loaded more than {self._bytes:,} bytes in all")
+            return False
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            asked = urls.origin(answer.final_url)
+            await self._asking.gates.heed(asked, answer)
+            self._end(FailureClass.RATE_LIMITED, f"{asked} answered 429 to what the page needs")
+            return False
+        return True
 
     def _permitted(self, request: Request, url: str, *, main: bool) -> str | None:
         """The site within which it is asked for; None where it is not, which is counted."""
@@ -218,24 +305,28 @@ class Requests:
         self._sent += 1
         return True
 
-    async def _fetched(self, request: Request, url: str, scope: str) -> Response | FetchFailure:
-        asking = self._asking
+    async def _fetched(
+        self, request: Request, url: str, scope: str, jar: Jar, *, main: bool
+    ) -> Response | FetchFailure:
+        asking, asked = self._asking, urls.origin(url)
         own = scope == asking.site
         declared = asking.headers if own else {"user-agent": asking.headers["user-agent"]}
         headers = {name: value for name, value in request.headers.items() if _is_for_site(name)} | {**declared}
         if own and (cookies := await self._cookies(url)):
             headers["cookie"] = cookies
-        async with self._lanes:
-            await asking.charge(urls.origin(url))
+        posted = (request.post_data_buffer or b"") if request.method == "POST" else None
+        async with self._lanes[asked], stand(asking.gates, asked, asking.waits, page=main) as gate:
+            if main and gate is not None and (objection := await gate.objection(url)) is not None:
+                return FetchFailure(FailureClass.REDIRECTED, objection)
             return await self._http.fetch(
-                url,
+                pages.Request(url, request.method, posted),
                 site=scope,
                 headers=headers,
                 timeout_seconds=asking.timeout_seconds,
                 max_body_bytes=asking.max_body_bytes,
                 allow_private=asking.allow_private and own,
-                charge=asking.charge,
-                content=(request.post_data_buffer or b"") if request.method == "POST" else None,
+                jar=jar,
+                gate=gate,
             )
 
     async def _cookies(self, url: str) -> str:
@@ -256,9 +347,9 @@ class Requests:
             return False
         return True
 
-    async def _remember(self, answer: Response) -> None:
-        """What its redirects set is sent from now on; one that Chromium refuses is as lost as it would be there."""
-        for one in answer.cookies:
+    async def _remember(self, jar: Jar) -> None:
+        """What was set on the way is sent from now on; what Chromium refuses is as lost as it would be there."""
+        for one in jar.cookies():
             await quietly(partial(self.page.context.add_cookies, [{**one._asdict()}]))  # type: ignore[typeddict-item]
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -54,6 +54,8 @@ class Setup:
     collection_window: str
     page_sources: Mapping[str, str]
     """The frozen texts of pages.py and what it imports: they are what runs, whatever the folder holds by then."""
+    discover_json: str | None = None
+    """How pages that name others are read; None where none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Judgement:
     collisions: int = 0
     peak_memory_mb: float = 0.0
     seconds: float = 0.0
+    discovered: str | None = None
+    """What the page names, as a JSON object, where it is one that names others."""
 
     def observations(self) -> list[dict[str, Any]]:
         """The rows as objects, for those who do not hand them to the database."""
@@ -149,11 +153,12 @@ class _Child(asyncio.Protocol):
                     PageState(state) if state is not None else None,
                     FailureClass(failure) if failure is not None else None,
                     header["reason"],
-                    rows.decode() or "[]",
+                    "[]" if "discovered" in header else rows.decode() or "[]",
                     header["count"],
                     header["collisions"],
                     header["peak"],
                     header["seconds"],
+                    rows.decode() if "discovered" in header else None,
                 )
             )
         self.on_answer()
@@ -209,9 +214,26 @@ class ExtractorPool:
         return [child.process.pid for child in self._children]
 
     async def judge(
-        self, response: Response, setup: Setup, *, canonical_url: str, context: str = "", entity: str | None = None
+        self,
+        response: Response,
+        setup: Setup,
+        *,
+        canonical_url: str,
+        context: str = "",
+        entity: str | None = None,
+        page_type: str = "product",
+        depth: int | None = None,
     ) -> Judgement:
-        """What the page says, from the next free child."""
+        """What the page says, from the next free child; with a `depth`, what it names instead."""
+        more = {"canonical_url": canonical_url, "context": context, "entity": entity, "page_type": page_type}
+        return await self._ask(response, setup, {**more, "discovers": depth is not None, "depth": depth})
+
+    async def call(self, response: Response, setup: Setup, function: str, values: Mapping[str, str]) -> Judgement:
+        """What the page function of the user's `pages.py` gives for this page: a list of mappings, as rows."""
+        code = replace(setup, key=f"{setup.key}/{function}", page_object=function)
+        return await self._ask(response, code, {"values": dict(values)})
+
+    async def _ask(self, response: Response, setup: Setup, more: Mapping[str, Any]) -> Judgement:
         if self._broken is not None:
             raise self._broken
         header = {
@@ -221,9 +243,7 @@ class ExtractorPool:
             "status": response.status,
             "headers": response.headers,
             "redirects": response.redirects,
-            "canonical_url": canonical_url,
-            "context": context,
-            "entity": entity,
+            **more,
         }
         page = _Page(header, response.body, setup, self._loop.create_future())
         self._waiting.append(page)

@@ -16,18 +16,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
+from scrape_assets.rules.context import MAX_STEPS
+from scrape_assets.rules.document import Document
 from scrape_assets.rules.judge import judge
 from scrape_assets.rules.page import Response
+from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, identify
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.frames import LENGTHS, frame
+
+if TYPE_CHECKING:
+    from scrape_assets.rules.discover import DiscoverRule
 
 _PR_SET_PDEATHSIG = 1
 _MB = 1024 * 1024
@@ -44,6 +50,7 @@ class _Prepared:
     duplicates: Duplicates
     page_object: Callable[..., Any] | None = None
     fault: str | None = None
+    discover: DiscoverRule | None = None
 
 
 def main(arguments: list[str]) -> None:
@@ -100,12 +107,14 @@ def main(arguments: list[str]) -> None:
 
 
 def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
-    if prepared.fault is not None:
-        return _failed(FailureClass.EXTRACTION, prepared.fault), b""
     page = Response(
         header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
     )
-    judged = judge(page, prepared.rule, page_object=prepared.page_object)
+    if "values" in header:
+        return _call(page, header["values"], prepared)
+    if header["discovers"]:
+        return _discover(header, page, prepared)
+    judged = judge(page, prepared.rule, page_object=prepared.page_object, in_context=header["context"])
     answer: dict[str, Any] = {
         "page_state": judged.page_state,
         "failure_class": judged.failure_class,
@@ -130,7 +139,78 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
             return answer | {"count": len(rows), "collisions": collisions}, orjson.dumps(rows)
 
 
+def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
+    """What the page names, as tasks that its commit makes."""
+    # Only here: most retailers list their pages themselves, and what it needs costs every child's start.
+    from scrape_assets.rules import discover, keys, urls  # noqa: PLC0415 # see above
+    from scrape_assets.rules.context import unproven  # noqa: PLC0415 # see above
+
+    rule = prepared.discover
+    assert rule is not None
+    # A web page shows whose it is; a sitemap and an answer for programs do not.
+    proofs = () if rule.mode == "sitemap" or rule.items else prepared.rule.proofs.get(header["context"], ())
+    if (doubt := unproven(Document.of(page), proofs)) is not None:
+        return {**_failed(FailureClass.WRONG_CONTEXT, doubt.reason), "page_state": "wrong_context"}, b""
+    first = header["entity"] or header["canonical_url"]
+    found = discover.read(page, rule, first=first, depth=header["depth"])
+    if isinstance(found, discover.NotRead):
+        return {**_failed(found.failure_class, found.reason), "page_state": found.page_state}, b""
+
+    def child(address: str, page_type: str, position: int, *, discovers: bool, depth: int) -> dict[str, Any]:
+        place = (prepared.dataset_id, prepared.retailer, header["context"], page_type, address)
+        return {
+            "task_key": str(keys.task_key(*place, prepared.collection_window)),
+            "page_type": page_type,
+            "discovers": discovers,
+            "url": address,
+            "canonical_url": address,
+            "origin": urls.origin(address),
+            "entity": first if discovers else None,
+            "depth": depth,
+            "barren": 0,
+            "position": position,
+        }
+
+    own, deeper = header["page_type"], header["depth"] + 1
+    children = [child(one, "product", at, discovers=False, depth=deeper) for at, one in enumerate(found.items)]
+    children += [child(one, own, at, discovers=True, depth=deeper) for at, one in enumerate(found.pages)]
+    passes = discover.page_types(rule)
+    later = passes[passes.index(own) + 1 :] if own in passes else ()
+    described = {
+        "children": children,
+        "next": child(found.next, own, 0, discovers=True, depth=deeper) if found.next else None,
+        "again": child(first, later[0], 0, discovers=True, depth=0) if later else None,
+    }
+    dropped = ", ".join(f"{count} {why}" for why, count in sorted(found.dropped.items()))
+    answer = _failed(None, f"left out: {dropped}" if dropped else "")
+    return {**answer, "page_state": "expected", "discovered": True}, orjson.dumps(described)
+
+
+def _call(page: Response, values: dict[str, str], prepared: _Prepared) -> tuple[dict[str, Any], bytes]:
+    """What the user's page function asks for, now that it has seen the page."""
+    assert prepared.page_object is not None
+    document = Document.of(page)
+    given = prepared.page_object(PageView(document.url, document.text, document), values)
+    asked = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    if len(asked) > MAX_STEPS or not all(isinstance(one, dict) for one in asked):
+        said = f"expected a dict, a list of at most {MAX_STEPS} or None; got {type(given).__name__}"
+        return _failed(FailureClass.EXTRACTION, said), b""
+    answer = {"page_state": None, "failure_class": None, "reason": "", "count": len(asked), "collisions": 0}
+    return answer, orjson.dumps(asked)
+
+
 def _prepare(setup: dict[str, Any]) -> _Prepared:
+    prepared = _prepare_extraction(setup)
+    if setup["discover_json"] is None:
+        return prepared
+    from scrape_assets.rules.discover import DiscoverRule  # noqa: PLC0415 # as above
+
+    given = orjson.loads(setup["discover_json"])
+    lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    return replace(prepared, discover=DiscoverRule(**{**given, **lists}))
+
+
+def _prepare_extraction(setup: dict[str, Any]) -> _Prepared:
     rule = ExtractRule.model_validate_json(setup["rule_json"])
     identity = (rule, setup["dataset_id"], setup["retailer"], setup["collection_window"])
     duplicates = rule.page.duplicates or ("first" if rule.page.rows else "refuse")
@@ -170,16 +250,16 @@ class _OutOfMemory(BaseException):
 
 def _honest(page_object: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(page_object, updated=())
-    def run(view: Any) -> Any:
+    def run(*given: Any) -> Any:
         try:
-            return page_object(view)
+            return page_object(*given)
         except MemoryError as error:
             raise _OutOfMemory from error
 
     return run
 
 
-def _failed(failure_class: FailureClass, reason: str) -> dict[str, Any]:
+def _failed(failure_class: FailureClass | None, reason: str) -> dict[str, Any]:
     return {"page_state": None, "failure_class": failure_class, "reason": reason, "count": 0, "collisions": 0}
 
 

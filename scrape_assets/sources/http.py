@@ -12,9 +12,11 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import aiohttp
 import httpx
@@ -25,12 +27,20 @@ from yarl import URL
 
 from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
-from scrape_assets.rules.page import Cookie, FetchFailure, Response
+from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.rules.urls import canonical, origin, within
 from scrape_assets.sources.inflate import Inflater
 
+if TYPE_CHECKING:
+    from aiohttp import ClientRequest
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
 MAX_REDIRECTS = 10
+MAX_COOKIES = 180
+"""Kept in one jar; browsers keep as many of a site."""
+
 MAX_HEADER_LINE_BYTES = 32 * 1024
 """A longer status or header line is refused; sites' security policies alone pass 8 KB."""
 
@@ -65,6 +75,47 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
+class Gate(Protocol):
+    """Leave to ask: one for each fetch, asked for each of its requests."""
+
+    async def objection(self, url: str) -> str | None:
+        """Why this redirect target is not followed; None to follow."""
+
+    async def take(self, origin: str) -> None:
+        """Returns when a request to the origin may go out, at once; raises what ends the fetch otherwise."""
+
+    async def answered(self, origin: str) -> None:
+        """The request's answer has ended."""
+
+
+_TURN: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("turn", default=None)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Waits for a request's turn when its connection stands: a gap between requests is one between their arrivals."""
+
+    async def connect(
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name that it overrides
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        turn = _TURN.get()
+        if turn is None:
+            return connection
+        try:
+            await turn()
+        except BaseException:
+            connection.close()
+            raise
+        if connection.protocol is not None and connection.protocol.is_connected():
+            return connection
+        # The site did not want to wait.
+        connection.close()
+        return await super().connect(req, traces, timeout)
+
+
 class _Transport(AiohttpTransport):
     """The aiohttp transport, except that the address goes out as it is written.
 
@@ -89,6 +140,38 @@ class _Transport(AiohttpTransport):
         )
 
 
+class Cookie(NamedTuple):
+    """A cookie that a site set, with where it is sent."""
+
+    name: str
+    value: str
+    domain: str
+    path: str
+    secure: bool
+
+
+class Jar:
+    """The cookies of one context of one retailer, kept from page to page; they never leave the process."""
+
+    def __init__(self) -> None:
+        # By default a host's own cookies go to its subdomains too, which no browser does (RFC 6265, 5.4).
+        policy = DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain)
+        self._cookies = httpx.Cookies(CookieJar(policy))
+
+    def keep(self, answer: httpx.Response) -> None:
+        """What the answer sets, for as long as there is room: a site that sets a new one each time fills no memory."""
+        if len(self._cookies.jar) < MAX_COOKIES:
+            self._cookies.extract_cookies(answer)
+
+    def send(self, request: httpx.Request) -> None:
+        """The request carries the cookies that belong to its address."""
+        self._cookies.set_cookie_header(request)
+
+    def cookies(self) -> tuple[Cookie, ...]:
+        """All that is in it, for a browser to have as well."""
+        return tuple(Cookie(one.name, one.value or "", one.domain, one.path, one.secure) for one in self._cookies.jar)
+
+
 class HttpSource:
     """A pool of connections, open inside `async with`; hosts in `connect_to` are reached at a loopback port."""
 
@@ -101,9 +184,7 @@ class HttpSource:
         context = httpx.create_ssl_context(trust_env=False)
 
         def transport(resolver: AbstractResolver) -> _Transport:
-            connector = aiohttp.TCPConnector(
-                limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS
-            )
+            connector = _Connector(limit=0, ssl=context, resolver=resolver, keepalive_timeout=_KEEPALIVE_SECONDS)
             session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -129,36 +210,35 @@ class HttpSource:
 
     async def fetch(
         self,
-        url: str,
+        asked: str | Request,
         *,
         site: str,
         headers: Mapping[str, str],
         timeout_seconds: float,
         max_body_bytes: int,
         allow_private: bool = False,
-        permit: Callable[[str], str | None] | None = None,
-        charge: Callable[[str], Awaitable[None]] | None = None,
-        content: bytes | None = None,
+        jar: Jar | None = None,
+        gate: Gate | None = None,
     ) -> Response | FetchFailure:
         """The site's whole answer, whatever its status, within the deadline; else why there is none.
 
-        `permit` is asked about each redirect target and may refuse it with a reason. `charge` is awaited with the
-        origin of each before it is asked; the first request is the caller's to charge. With `content` it is a POST.
+        With a `jar`, cookies are kept there and sent from there; without, they last as long as this fetch.
+        `gate` is asked for leave before each request; its waiting does not count against the deadline, and what it
+        raises is raised.
         """
         fetch = _Fetch(
-            url,
+            Request(asked) if isinstance(asked, str) else asked,
             headers,
+            jar=jar,
             site=site,
             limit=max_body_bytes,
             choose=lambda target: self._choose(target, site, allow_private=allow_private),
-            permit=permit,
-            charge=charge,
-            content=content,
+            gate=gate,
         )
         deadline = asyncio.timeout(timeout_seconds)
         try:
             async with deadline:
-                return await fetch.follow()
+                return await fetch.follow(deadline)
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, ValueError) as error:
             if deadline.expired():
                 return FetchFailure(
@@ -189,29 +269,30 @@ class _Fetch:
 
     def __init__(
         self,
-        url: str,
+        asked: Request,
         headers: Mapping[str, str],
         *,
+        jar: Jar | None,
         site: str,
         limit: int,
         choose: Callable[[httpx.URL], tuple[_Transport, httpx.URL] | str],
-        permit: Callable[[str], str | None] | None,
-        charge: Callable[[str], Awaitable[None]] | None,
-        content: bytes | None,
+        gate: Gate | None,
     ) -> None:
-        self.url = url
-        self._first = url
+        self.url = asked.url
+        self._first = asked.url
+        self._method, self._content = asked.method, asked.body
         self._headers = {**headers, "accept-encoding": "gzip, identity"}
+        if asked.content_type is not None:
+            self._headers["content-type"] = asked.content_type
         self._site = site
         self._limit = limit
         self._choose = choose
-        self._permit = permit
-        self._charge = charge
-        self._content = content
-        self._cookies: httpx.Cookies | None = None
+        self._gate = gate
+        # One of its own is made when the first cookie is set: most pages set none.
+        self._jar, self._keeps = jar, jar is not None
         self._chain: list[str] = []
 
-    async def follow(self) -> Response | FetchFailure:
+    async def follow(self, deadline: asyncio.Timeout) -> Response | FetchFailure:
         """The answer at the end of the redirects."""
         # One reading of the address decides both whose it is and whom it is sent to: the WHATWG's, as browsers do.
         parsed = httpx.URL(canonical(self.url))
@@ -221,29 +302,58 @@ class _Fetch:
             chosen = self._choose(parsed)
             if isinstance(chosen, str):
                 return self._end(FailureClass.HTTP_OTHER, chosen)
-            if self._chain and self._charge is not None:
-                await self._charge(origin(str(parsed)))
             transport, target = chosen
-            method = "GET" if self._content is None else "POST"
-            request = httpx.Request(method, target, headers=self._headers, content=self._content)
+            request = httpx.Request(self._method, target, headers=self._headers, content=self._content)
             if target is not parsed:
                 request.headers["host"] = parsed.netloc.decode("ascii")
-            if self._cookies is not None:
-                self._send_cookies(request, parsed)
-            answer = await transport.handle_async_request(request)
+            if self._jar is not None:
+                self._send_cookies(request, parsed, self._jar)
+            asked = origin(str(parsed))
+            answer = await self._ask(transport, request, asked, deadline)
             failpoints.reach("K2")
             try:
                 if answer.status_code in _REDIRECTS and "location" in answer.headers:
                     following = self._redirected(answer, parsed)
                     if isinstance(following, FetchFailure):
                         return following
+                    if self._gate is not None and (objection := await self._gate.objection(self.url)) is not None:
+                        return self._end(
+                            FailureClass.REDIRECTED, f"redirected to {self.url[:500]}: {objection}", answer.status_code
+                        )
                     parsed = following
                     continue
-                return await self._whole(answer)
+                return await self._whole(answer, parsed)
             finally:
                 await answer.stream.aclose()  # type: ignore[union-attr]  # the transport's streams are async ones
+                if self._gate is not None:
+                    await self._gate.answered(asked)
 
-    async def _whole(self, answer: httpx.Response) -> Response | FetchFailure:
+    async def _ask(
+        self, transport: _Transport, request: httpx.Request, asked: str, deadline: asyncio.Timeout
+    ) -> httpx.Response:
+        if (gate := self._gate) is None:
+            return await transport.handle_async_request(request)
+        taken = False
+
+        async def turn() -> None:
+            nonlocal taken
+            await _wait(gate, asked, deadline)
+            taken = True
+
+        token = _TURN.set(turn)
+        try:
+            return await transport.handle_async_request(request)
+        except BaseException:
+            # Given up or broken off: it has no answer to come, and the origin's next request need not wait for one.
+            if taken:
+                await gate.answered(asked)
+            raise
+        finally:
+            _TURN.reset(token)
+
+    async def _whole(self, answer: httpx.Response, parsed: httpx.URL) -> Response | FetchFailure:
+        if self._keeps:
+            self._keep_cookies(answer, parsed)
         raw = answer.headers.raw
         headers: dict[str, str] = {}
         for raw_name, raw_value in raw:
@@ -257,9 +367,7 @@ class _Fetch:
                 return self._end(body.failure_class, body.reason, answer.status_code)
             # What the status says, "gone" or "later", holds without the words that came with it.
             body = b""
-        jar = () if self._cookies is None else self._cookies.jar
-        cookies = tuple(Cookie(one.name, one.value or "", one.domain, one.path, one.secure) for one in jar)
-        return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain), cookies)
+        return Response(self._first, self.url, answer.status_code, headers, body, tuple(self._chain))
 
     async def _body(self, answer: httpx.Response, headers: Mapping[str, str]) -> bytes | FetchFailure:
         coding = headers.get("content-encoding", "").strip().lower() or "identity"
@@ -292,28 +400,26 @@ class _Fetch:
         if not on_site:
             reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
             return self._end(FailureClass.REDIRECTED, reason, status, text)
-        if self._permit is not None and (objection := self._permit(text)) is not None:
-            reason = f"redirected to {text[:500]}: {objection}"
-            return self._end(FailureClass.REDIRECTED, reason, status, text)
-        if "set-cookie" in answer.headers:
-            if self._cookies is None:
-                self._cookies = httpx.Cookies()
-            answer.request = httpx.Request("GET", parsed)
-            self._cookies.extract_cookies(answer)
+        self._keep_cookies(answer, parsed)
+        if self._method == "POST" and status not in (307, 308):
+            # As browsers do, and as shops expect that answer a form with a redirect (RFC 9110, 15.4).
+            self._method, self._content = "GET", None
+            self._headers.pop("content-type", None)
         if target.host != parsed.host or (parsed.scheme, target.scheme) == ("https", "http"):
             self._headers = {name: value for name, value in self._headers.items() if name.lower() not in _CREDENTIALS}
-        if self._content is not None and status not in (307, 308):
-            # As browsers do: what was posted is answered, and that answer is somewhere else.
-            self._content = None
-            self._headers = {name: value for name, value in self._headers.items() if name.lower() != "content-type"}
         self.url = text
         return target
 
-    def _send_cookies(self, request: httpx.Request, parsed: httpx.URL) -> None:
+    def _keep_cookies(self, answer: httpx.Response, parsed: httpx.URL) -> None:
+        if "set-cookie" in answer.headers:
+            self._jar = self._jar or Jar()
+            answer.request = httpx.Request("GET", parsed)
+            self._jar.keep(answer)
+
+    def _send_cookies(self, request: httpx.Request, parsed: httpx.URL, jar: Jar) -> None:
         # Which cookies belong to the site's own address is decided there, not at the port it is rehearsed at.
         asked = httpx.Request("GET", parsed)
-        if self._cookies is not None:
-            self._cookies.set_cookie_header(asked)
+        jar.send(asked)
         both = [one.headers["cookie"] for one in (request, asked) if "cookie" in one.headers]
         if both:
             request.headers["cookie"] = "; ".join(both)
@@ -322,6 +428,18 @@ class _Fetch:
         self, failure_class: FailureClass, reason: str, status: int | None = None, final_url: str | None = None
     ) -> FetchFailure:
         return FetchFailure(failure_class, reason, status, final_url or self.url, tuple(self._chain))
+
+
+async def _wait(gate: Gate, asked: str, deadline: asyncio.Timeout) -> None:
+    """The turn has come; the time until then is no time that the site took."""
+    began = asyncio.get_running_loop().time()
+    ends = deadline.when()
+    deadline.reschedule(None)
+    try:
+        await gate.take(asked)
+    finally:
+        if ends is not None:
+            deadline.reschedule(ends + asyncio.get_running_loop().time() - began)
 
 
 def parse_connect_to(text: str) -> dict[str, tuple[str, int]]:

@@ -55,12 +55,13 @@ class PublishedContent(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """An accepted earlier window of a retailer, with the figures of its verdict."""
+    """An accepted window of a retailer that another one is compared with, with the figures of its verdict."""
 
     run_id: str
     collection_window: str
     window_start: datetime
     figures: dict[str, Any]
+    content_hash: str
 
 
 class Waiver(NamedTuple):
@@ -171,10 +172,17 @@ def published_rows(tx: Transaction, run: Run, retailer: str, dataset_version: in
         yield from copy.rows()
 
 
-def accepted_windows(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Earlier]:
-    """The retailer's last accepted earlier windows, newest first."""
-    rows = sql.many(tx, "accepted_windows", run_id=run_id, retailer=retailer, at_most=at_most)
+def accepted_windows(
+    tx: Transaction, run_id: str, retailer: str, at_most: int, *, later: bool = False
+) -> list[Earlier]:
+    """The retailer's accepted windows before that of this run, or after it, the nearest first."""
+    rows = sql.many(tx, "accepted_windows", run_id=run_id, retailer=retailer, at_most=at_most, later=later)
     return [Earlier(*row) for row in rows]
+
+
+def extractors(tx: Transaction, run_id: str, retailer: str) -> set[str]:
+    """The extractor versions that gave the retailer's rows."""
+    return {row.extractor_version for row in sql.many(tx, "get_extractors", run_id=run_id, retailer=retailer)}
 
 
 def published_content(tx: Transaction, run_id: str) -> dict[str, PublishedContent]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 import orjson
 
 from scrape_assets import failpoints
-from scrape_assets.store import postgres, sql
+from scrape_assets.store import discovery, origins, postgres, sql
+from scrape_assets.store.discovery import Discovered
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Transaction
 
@@ -41,10 +43,18 @@ class Result:
     content_type: str | None = None
     artifact_sha256: str | None = None
     pause_origin_seconds: float | None = None
+    pause_doubles: bool = False
+    """The site did not say for how long."""
+    pause_cap_seconds: float = 86400.0
+    reached: bool | None = None
+    """Whether the site answered at all; None when it was not asked, or not for the first time and in vain."""
+    unreached_pause_seconds: float = 30.0
     body: bytes | None = None
     collisions: int = 0
     again: bool = False
     """Whether the task may have committed before, under an earlier batch or generation."""
+    discovered: Discovered | None = None
+    """What the page names, where it is one that names others."""
     unreadable: bool = False
     """The stored page could not be read: from now on it is an ordinary task."""
 
@@ -97,6 +107,9 @@ def finish(
 
     A result whose lease was lost is not among them and leaves nothing.
     """
+    # First of all locks: what pages name is counted in their partition.
+    for retailer in sorted({r.discovered.retailer for r in results if r.discovered}):
+        sql.maybe(tx, "lock_partition", run_id=run_id, retailer=retailer)
     text = orjson.dumps([result.record() for result in results]).decode()
     passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
     failpoints.reach("K7", lambda: postgres.lose(tx))
@@ -109,6 +122,9 @@ def finish(
         left = {"tasks": [one.task_key for one in again], "attempts": [one.attempt_id for one in again]}
         sql.execute(tx, "drop_lost", **left)
         sql.execute(tx, "drop_unyielded", **left)
+    for result in results:
+        if result.discovered and result.lease.attempt_id in passed:
+            discovery.add(tx, run_id, result.lease.task_key, result.discovered)
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
@@ -116,10 +132,32 @@ def finish(
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
     pausing = (r for r in results if r.pause_origin_seconds and r.lease.attempt_id in passed)
     for result in sorted(pausing, key=lambda r: r.origin):
-        sql.execute(
-            tx, "pause_origin", origin=result.origin, seconds=result.pause_origin_seconds, reason=result.reason or "429"
+        origins.pause(
+            tx,
+            result.origin,
+            result.pause_origin_seconds or 0.0,
+            result.reason or "429",
+            doubles=result.pause_doubles,
+            cap_seconds=result.pause_cap_seconds,
         )
+    _note_reached(tx, [r for r in results if r.lease.attempt_id in passed])
     return passed
+
+
+def _note_reached(tx: Transaction, results: Sequence[Result]) -> None:
+    answered = {r.origin for r in results if r.reached}
+    silent = [r for r in results if r.reached is False and r.origin not in answered]
+    if answered:
+        origins.reached(tx, answered)
+    for name, group in groupby(sorted(silent, key=lambda r: r.origin), key=lambda r: r.origin):
+        failed = list(group)
+        origins.unreachable(
+            tx,
+            name,
+            len(failed),
+            failed[0].unreached_pause_seconds,
+            f"{len(failed)} pages in a row, and more before, did not reach it ({failed[0].reason})",
+        )
 
 
 def closed(tx: Transaction, results: Sequence[Result]) -> set[UUID]:

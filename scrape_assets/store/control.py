@@ -5,6 +5,9 @@ from __future__ import annotations
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
 
+AT_ONCE = 10_000
+"""So many pages of a partition that has ended are given up in one step."""
+
 
 def pause(tx: Transaction, run_id: str, retailer: str, reason: str, *, stopped: bool = False) -> bool:
     """Nothing further of it is claimed; False when it was paused already, whose reason stays."""
@@ -38,10 +41,12 @@ def quarantine_unclaimable(tx: Transaction, grace_seconds: float) -> int:
 
     At most some thousands of each at once; returns how many.
     """
-    return sum(
-        int(sql.one(tx, "quarantine_unclaimable", **ended._asdict()).quarantined)
-        for ended in sql.many(tx, "lock_ended", grace_seconds=grace_seconds)
-    )
+    quarantined = 0
+    for ended in sql.many(tx, "lock_ended", grace_seconds=grace_seconds):
+        # What waited for room has none any more.
+        sql.one(tx, "admit", run_id=ended.run_id, retailer=ended.retailer, open=AT_ONCE)
+        quarantined += int(sql.one(tx, "quarantine_unclaimable", **ended._asdict()).quarantined)
+    return quarantined
 
 
 def count_ended(tx: Transaction, run_id: str, retailer: str, failure_class: str) -> int:

@@ -44,3 +44,28 @@ def committed(tx: Transaction, run_id: str) -> int:
 def acknowledged_missing(tx: Transaction, attempt_ids: Sequence[str]) -> int:
     """How many of the attempts that were told to be durable are not."""
     return int(sql.one(tx, "drill_acknowledged", attempt_ids=list(attempt_ids)).missing)
+
+
+def states(tx: Transaction, run_id: str) -> dict[str, int]:
+    """How many tasks of the run are in each state."""
+    return {row.state: row.tasks for row in sql.many(tx, "count_states", run_id=run_id)}
+
+
+def hold_origins(tx: Transaction, seconds: float) -> None:
+    """No request starts for so long; 0: at once."""
+    sql.execute(tx, "hold_origins", seconds=seconds)
+
+
+def workers(tx: Transaction) -> int:
+    """How many workers have a share of an origin."""
+    return int(sql.one(tx, "count_workers").workers)
+
+
+def skus(tx: Transaction, run_id: str) -> dict[str, int]:
+    """How many valid rows the run has of each item."""
+    return {row.sku: row.rows for row in sql.many(tx, "rows_by_sku", run_id=run_id)}
+
+
+def accepted_twice(tx: Transaction, run_id: str) -> int:
+    """How many tasks have more than one committed attempt."""
+    return int(sql.one(tx, "accepted_twice", run_id=run_id).tasks)

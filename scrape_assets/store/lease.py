@@ -26,7 +26,7 @@ class Lease(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """One leased task. `leased_at` is the database's time; `start_in_seconds` the origin's rate, counted from now."""
+    """One leased task. `leased_at` is the database's time."""
 
     task_key: UUID
     url: str
@@ -43,8 +43,10 @@ class Claim(NamedTuple):
     recovery_batch_id: UUID | None
     leased_at: datetime
     priority: int
+    discovers: bool
+    depth: int
+    barren: int
     earlier_failures: list[str]
-    start_in_seconds: float
     from_artifact: str | None = None
     """SHA-256 of the stored page that this attempt reads instead of asking the site."""
     stored: Place | None = None
@@ -61,6 +63,7 @@ class Waiting(NamedTuple):
 
     `paused`: the site is not asked until a person resumes it. `canary_over`: nothing more is claimed until the canary
     is judged. `other_manifest`: it is worked on with another declaration. `stored`: there are pages that need no site.
+    `origins`: all that its pages lie on, as far as they are known.
     """
 
     open: bool
@@ -69,6 +72,7 @@ class Waiting(NamedTuple):
     other_manifest: bool
     stored: bool
     due_in_seconds: float
+    origins: list[str]
 
     @property
     def nothing_for_me(self) -> bool:
@@ -85,11 +89,10 @@ def claim(
     manifest_hash: str,
     worker_id: str,
     wanted: int,
-    ahead_seconds: float,
     lease_seconds: float,
     deadline_seconds: float,
 ) -> list[Claim]:
-    """Up to `wanted` due tasks of this origin, leased, as many as its rate lets start within `ahead_seconds`."""
+    """Up to `wanted` due tasks of this origin, leased, unless it is paused."""
     sql.maybe(tx, "lock_origin", origin=origin)
     rows = sql.many(
         tx,
@@ -100,7 +103,6 @@ def claim(
         manifest_hash=manifest_hash,
         worker_id=worker_id,
         wanted=wanted,
-        ahead_seconds=ahead_seconds,
         lease_seconds=lease_seconds,
         deadline_seconds=deadline_seconds,
     )
@@ -130,7 +132,7 @@ def claim_stored(
         lease_seconds=lease_seconds,
         deadline_seconds=deadline_seconds,
     )
-    return [Claim(*row[:18])._replace(stored=Place(*row[18:]) if row.segment is not None else None) for row in rows]
+    return [Claim(*row[:20])._replace(stored=Place(*row[20:]) if row.segment is not None else None) for row in rows]
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:
@@ -149,12 +151,7 @@ def reap(tx: Transaction, worker_id: str, held: Sequence[Lease] = ()) -> int:
     return len(sql.many(tx, "reap", worker_id=worker_id, held=ids, answer_seconds=CLAIM_ANSWER_SECONDS))
 
 
-def waiting(tx: Transaction, run_id: str, retailer: str, manifest_hash: str, origins: Sequence[str]) -> Waiting:
+def waiting(tx: Transaction, run_id: str, retailer: str, manifest_hash: str) -> Waiting:
     """What this partition still waits for, for a worker with that declaration."""
-    asked = {"run_id": run_id, "retailer": retailer, "manifest_hash": manifest_hash, "origins": list(origins)}
+    asked = {"run_id": run_id, "retailer": retailer, "manifest_hash": manifest_hash}
     return Waiting(*sql.one(tx, "next_due", **asked))
-
-
-def paused(tx: Transaction, origins: Sequence[str]) -> set[str]:
-    """Those of the origins that are paused now."""
-    return {row.origin for row in sql.many(tx, "paused_origins", origins=list(origins))}

@@ -96,6 +96,7 @@ def stored_pages(
     retailer: str,
     *,
     urls: Sequence[str] | None = None,
+    context: str | None = None,
     sha256: str | None = None,
     at_most: int,
 ) -> list[StoredPage]:
@@ -106,6 +107,7 @@ def stored_pages(
         run_id=run_id,
         retailer=retailer,
         urls=None if urls is None else list(urls),
+        context=context,
         sha256=sha256,
         at_most=at_most,
     )

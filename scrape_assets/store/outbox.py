@@ -87,10 +87,49 @@ def ask_again(tx: Transaction, sending: Sending, error: str, delay_seconds: floa
     return sql.maybe(tx, "ask_again", **sending.fence, error=error, delay_seconds=delay_seconds) is not None
 
 
-def send_again(tx: Transaction, dataset_id: str, event_id: UUID, destination: str | None) -> list[str]:
-    """The event is unsent once more at that destination, or at all that had it or had failed; returns their names."""
-    rows = sql.many(tx, "send_again", dataset_id=dataset_id, event_id=event_id, destination=destination)
+def disprove(tx: Transaction, sending: Sending, error: str) -> bool:
+    """What it said that it had is something else, and a person decides; False when it is no longer delivered."""
+    return sql.maybe(tx, "disprove", **sending.fence, error=error) is not None
+
+
+def send_again(
+    tx: Transaction, dataset_id: str, event_id: UUID, destinations: Sequence[str], states: Sequence[str]
+) -> list[str]:
+    """The event is unsent once more at those of the destinations where it is in these states; returns their names.
+
+    `states`: delivered, failed or both.
+    """
+    rows = sql.many(
+        tx,
+        "send_again",
+        dataset_id=dataset_id,
+        event_id=event_id,
+        destinations=list(destinations),
+        states=list(states),
+    )
     return sorted(row.destination for row in rows)
+
+
+def hurry(tx: Transaction, dataset_id: str, event_id: UUID, destinations: Sequence[str]) -> list[str]:
+    """Where the event is unsent or uncertain among these destinations it is due now; returns their names."""
+    rows = sql.many(tx, "hurry", dataset_id=dataset_id, event_id=event_id, destinations=list(destinations))
+    return sorted(row.destination for row in rows)
+
+
+def wake(tx: Transaction, dataset_id: str, destination: str, error: str) -> int:
+    """What waits at that destination for no other reason than this one is due now; returns how many."""
+    return len(sql.many(tx, "wake", dataset_id=dataset_id, destination=destination, error=error))
+
+
+def of_event(tx: Transaction, dataset_id: str, event_id: UUID) -> dict[str, str]:
+    """The event's state at each of its destinations; nothing when the dataset has no such event."""
+    rows = sql.many(tx, "get_event_deliveries", dataset_id=dataset_id, event_id=event_id)
+    return {row.destination: row.state for row in rows}
+
+
+def unsettled(tx: Transaction, dataset_id: str, destinations: Sequence[str], at_most: int) -> list[Any]:
+    """What these destinations do not have yet, or perhaps not, the oldest first."""
+    return sql.many(tx, "get_unsettled", dataset_id=dataset_id, destinations=list(destinations), at_most=at_most)
 
 
 def expire(tx: Transaction) -> int:

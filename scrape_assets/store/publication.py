@@ -147,6 +147,11 @@ def write_event(
     return True
 
 
+def is_said_late(tx: Transaction, run_id: str) -> bool:
+    """Whether consumers were told that the window has no version in time."""
+    return bool(sql.one(tx, "is_said_late", run_id=run_id).said)
+
+
 def without_version(tx: Transaction, dataset_id: str, at_most: int) -> list[Run]:
     """Windows of which no version exists and nobody has said so, the newest first."""
     rows = sql.many(tx, "find_without_version", dataset_id=dataset_id, at_most=at_most)

@@ -158,6 +158,8 @@ def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bo
         joined=len(taken) - len(batch.selected),
         from_artifacts=sum(row.stored for row in taken),
     )
+    sql.execute(tx, "join_frontier", **key, recovery_batch_id=batch.recovery_batch_id, generation=generation)
+    sql.execute(tx, "read_lists_again", **key, recovery_batch_id=batch.recovery_batch_id)
     sql.execute(
         tx,
         "enter_batch",

@@ -10,7 +10,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from scrape_assets import failpoints
-from scrape_assets.store import control, postgres, sql
+from scrape_assets.rules.budget import Budget
+from scrape_assets.store import control, origins, postgres, sql
 from scrape_assets.store.postgres import Transaction
 
 
@@ -59,6 +60,7 @@ class PlannedTask(NamedTuple):
     origin: str
     entity: str | None
     priority: int
+    discovers: bool = False
 
 
 class Rejection(NamedTuple):
@@ -92,15 +94,26 @@ def lock_partition(tx: Transaction, run_id: str, retailer: str) -> Any | None:
 
 
 def insert_tasks(
-    tx: Transaction, run_id: str, retailer: str, tasks: Iterable[PlannedTask], max_attempts: int, canary: int
+    tx: Transaction,
+    run_id: str,
+    retailer: str,
+    tasks: Iterable[PlannedTask],
+    *,
+    max_attempts: int,
+    canary: int,
+    open_tasks: int,
 ) -> tuple[int, list[str]]:
-    """How many tasks are new, and their origins; `canary` of them are. The lines stream through COPY, never held."""
+    """How many tasks are new, and their origins; `canary` of them are. The lines stream through COPY, never held.
+
+    Beyond `open_tasks` of an origin they wait in the frontier.
+    """
     sql.execute(tx, "create_planned_lines")
     with tx.cursor().copy(sql.queries()["copy_planned_lines"].text.encode()) as copy:
         for task in tasks:
             copy.write_row(task)
     failpoints.reach("K13", lambda: postgres.lose(tx))
-    row = sql.one(tx, "insert_tasks", run_id=run_id, retailer=retailer, max_attempts=max_attempts, canary=canary)
+    asked = {"run_id": run_id, "retailer": retailer, "max_attempts": max_attempts, "canary": canary, "open": open_tasks}
+    row = sql.one(tx, "insert_tasks", **asked)
     return row.planned, sorted(row.origins)
 
 
@@ -120,7 +133,7 @@ def freeze(
     manifest_hash: str,
     extractor_version: str,
     page_sources: Mapping[str, str],
-    origins: Sequence[str],
+    origin_names: Sequence[str],
     planned: int,
     rejected: int,
     canary: int,
@@ -138,7 +151,7 @@ def freeze(
         manifest_hash=manifest_hash,
         extractor_version=extractor_version,
         page_sources=Jsonb(page_sources),
-        origins=list(origins),
+        origins=list(origin_names),
         planned=planned,
         rejected=rejected,
         canary=canary,
@@ -151,8 +164,7 @@ def apply_live(
     run_id: str,
     retailer: str,
     *,
-    origins: Sequence[str],
-    interval_seconds: float,
+    budgets: Mapping[str, Budget],
     max_attempts: int,
     deadline_seconds: float | None,
 ) -> None:
@@ -160,7 +172,8 @@ def apply_live(
     sql.execute(tx, "apply_max_attempts", run_id=run_id, retailer=retailer, max_attempts=max_attempts)
     control.set_deadline(tx, run_id, retailer, deadline_seconds)
     # Last: every claim waits for the rows of its origin.
-    sql.execute(tx, "declare_origins", origins=list(origins), interval_seconds=interval_seconds)
+    for name in sorted(budgets):
+        origins.declare(tx, [name], budgets[name])
 
 
 def rejections(tx: Transaction, run_id: str, retailer: str, at_most: int) -> list[Rejection]:

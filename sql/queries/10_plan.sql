@@ -42,29 +42,51 @@ select retailer, planned_at, pause_reason, canary
 -- name: create_planned_lines :none
 -- Takes the inventory of one retailer by COPY; gone with the transaction.
 create temporary table planned_lines (
-    task_key uuid, context text, page_type text, url text, canonical_url text, origin text, entity text, priority integer
+    task_key uuid, context text, page_type text, url text, canonical_url text, origin text, entity text,
+    priority integer, discovers boolean
 ) on commit drop;
 
 -- name: copy_planned_lines :copy
-copy planned_lines (task_key, context, page_type, url, canonical_url, origin, entity, priority) from stdin;
+copy planned_lines (task_key, context, page_type, url, canonical_url, origin, entity, priority, discovers) from stdin;
 
 -- name: copy_inventory_rejections :copy
 copy scrape.inventory_rejections (run_id, retailer, line, content, reason) from stdin;
 
 -- name: insert_tasks :one
 -- transition: task - -> pending
--- Planning again adds nothing: the keys are there. Keys are hashes, so that their first ones are a fair sample.
-with inserted as (
-    insert into scrape.tasks (task_key, run_id, retailer, context, page_type, url, canonical_url, origin, entity,
-                              priority, max_attempts, canary)
-    select task_key, %(run_id)s, %(retailer)s, context, page_type, url, canonical_url, origin, entity, priority,
-           %(max_attempts)s, row_number() over (order by task_key) <= %(canary)s
+-- Planning again adds nothing: the keys are there. Keys are hashes, so that their first ones are a fair sample. What
+-- an origin has no room for waits in the frontier.
+with lines as materialized (
+    select distinct on (task_key) *
       from planned_lines
+     order by task_key
+), placed as materialized (
+    select *, row_number() over (order by task_key) <= %(canary)s as canary,
+           row_number() over (partition by origin order by priority desc, task_key) > %(open)s as waits
+      from lines
+), inserted as (
+    insert into scrape.tasks (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
+                              entity, priority, max_attempts, canary)
+    select task_key, %(run_id)s, %(retailer)s, context, page_type, discovers, url, canonical_url, origin, entity,
+           priority, %(max_attempts)s, canary
+      from placed
+     where canary or not waits
     on conflict (task_key) do nothing
     returning origin
+), waiting as (
+    insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
+                                 entity, priority, depth, barren, max_attempts, generation)
+    select task_key, %(run_id)s, %(retailer)s, context, page_type, discovers, url, canonical_url, origin, entity,
+           priority, 0, 0, %(max_attempts)s, 1
+      from placed
+     where waits and not canary
+    on conflict (task_key) do nothing
+    returning origin
+), all_of_them as (
+    select origin from inserted union all select origin from waiting
 )
 select count(*) as planned, coalesce(array_agg(distinct origin), '{}') as origins
-  from inserted;
+  from all_of_them;
 
 -- name: freeze_partition :none
 update scrape.run_partitions
@@ -79,15 +101,6 @@ update scrape.run_partitions
 insert into scrape.candidates (run_id, retailer, generation)
 values (%(run_id)s, %(retailer)s, 1)
 on conflict do nothing;
-
--- name: declare_origins :none
--- The declared rate is live: the newest declaration holds for all workers at once. A pause is left alone.
-insert into scrape.origins as o (origin, interval_seconds)
-select name, %(interval_seconds)s
-  from unnest(%(origins)s::text[]) as name
- order by name
-on conflict (origin) do update set interval_seconds = excluded.interval_seconds
- where o.interval_seconds <> excluded.interval_seconds;
 
 -- name: apply_max_attempts :none
 -- A live key: open tasks follow the declaration; one that has spent more already keeps one more try.

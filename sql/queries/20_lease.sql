@@ -1,24 +1,10 @@
--- name: lock_origin :maybe
--- Claims of one origin come one after the other. In a statement of its own, so that a claim that waited here sees
--- whatever was paused, stopped or closed meanwhile.
-select origin
-  from scrape.origins
- where origin = %(origin)s
-   for update;
-
 -- name: claim :many
 -- transition: task pending -> leased
 -- transition: task retry_wait -> leased
--- Leases what may start within `ahead_seconds` under the origin's rate: each row says after how many seconds.
+-- Leases what this worker has room for at an origin that is not paused; when each request goes out, its turn decides.
 -- Only this statement counts attempts; the attempt row is written here, so that a crash leaves a trace.
 with gate as materialized (
-    select o.interval_seconds, p.canary = 'running' as canary,
-           greatest(o.next_start_at, clock_timestamp()) as first_start,
-           case when o.interval_seconds = 0 then %(wanted)s
-                else least(%(wanted)s, greatest(0, 1 + floor(
-                       (%(ahead_seconds)s - extract(epoch from greatest(o.next_start_at, clock_timestamp()) - clock_timestamp()))
-                       / o.interval_seconds)))
-           end::integer as allowed
+    select p.canary = 'running' as canary
       from scrape.origins o
       join scrape.run_partitions p on p.run_id = %(run_id)s and p.retailer = %(retailer)s
       left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
@@ -36,7 +22,7 @@ with gate as materialized (
        and t.next_attempt_at <= (select clock_timestamp())
        and t.attempt_count < t.max_attempts
      order by t.priority desc, t.next_attempt_at
-     limit coalesce((select allowed from gate), 0)
+     limit coalesce((select %(wanted)s::integer from gate), 0)
        for update of t skip locked
 ), claimed as (
     update scrape.tasks t
@@ -49,18 +35,13 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at)
     select attempt_id, task_key, %(run_id)s, %(retailer)s, lease_token, generation, recovery_batch_id, %(worker_id)s,
            lease_started_at
       from claimed
-), spent as (
-    update scrape.origins o
-       set next_start_at = gate.first_start + make_interval(secs => gate.interval_seconds * (select count(*) from claimed))
-      from gate
-     where o.origin = %(origin)s and gate.interval_seconds > 0 and exists (select 1 from claimed)
 )
 -- The few that were tried before are told what went wrong then.
 select claimed.*,
@@ -69,11 +50,8 @@ select claimed.*,
                         where a.task_key = claimed.task_key and a.generation = claimed.generation
                           and a.recovery_batch_id is not distinct from claimed.recovery_batch_id
                           and a.failure_class is not null)
-       end as earlier_failures,
-       greatest(0, extract(epoch from gate.first_start - clock_timestamp())
-                   + gate.interval_seconds * (row_number() over (order by priority desc, task_key) - 1))::float8
-         as start_in_seconds
-  from claimed cross join gate;
+       end as earlier_failures
+  from claimed;
 
 -- name: claim_stored :many
 -- transition: task pending -> leased
@@ -108,7 +86,7 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority, t.from_artifact
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.from_artifact
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at, from_artifact)
@@ -118,12 +96,12 @@ with gate as materialized (
 )
 select c.task_key, c.url, c.canonical_url, c.context, c.entity, c.page_type, c.attempt_id, c.lease_token,
        c.attempt_count, c.max_attempts, c.rate_limited_count, c.generation, c.recovery_batch_id, c.lease_started_at,
-       c.priority,
+       c.priority, c.discovers, c.depth, c.barren,
        array(select distinct a.failure_class from scrape.attempts a
               where a.task_key = c.task_key and a.generation = c.generation
                 and a.recovery_batch_id is not distinct from c.recovery_batch_id
                 and a.failure_class is not null) as earlier_failures,
-       0::float8 as start_in_seconds, c.from_artifact as sha256, f.segment, f.segment_offset, f.length
+       c.from_artifact as sha256, f.segment, f.segment_offset, f.length
   from claimed c
   left join scrape.artifacts f on f.run_id = %(run_id)s and f.sha256 = c.from_artifact;
 
@@ -189,28 +167,22 @@ with expired as materialized (
 )
 select task_key, state from moved;
 
--- name: pause_origin :none
--- No worker starts another request to this origin before then; a longer pause is never shortened.
-update scrape.origins
-   set paused_until = greatest(coalesce(paused_until, clock_timestamp()),
-                               clock_timestamp() + make_interval(secs => %(seconds)s)),
-       pause_reason = %(reason)s
- where origin = %(origin)s;
-
 -- name: next_due :one
 -- Is anything of this partition still open, is it paused, does it wait for the judgement of its canary or for another
 -- declaration, does it have stored pages to read, and in how many seconds may the next start?
 -- While something is due the origins alone decide; only when all of it waits are the waiting times read.
 with partition as materialized (
     select p.paused_at is not null and p.closing_at is null as paused, p.closing_at is null and p.canary <> 'failed' as claimable,
-           p.canary = 'running' as canary, coalesce(b.manifest_hash, p.manifest_hash) <> %(manifest_hash)s as other
+           p.canary = 'running' as canary, coalesce(b.manifest_hash, p.manifest_hash) <> %(manifest_hash)s as other,
+           p.origins
       from scrape.run_partitions p
       left join scrape.recovery_batches b on b.recovery_batch_id = p.recovery_batch_id
      where p.run_id = %(run_id)s and p.retailer = %(retailer)s
 )
 select exists (select 1 from scrape.tasks t
                 where t.run_id = %(run_id)s and t.retailer = %(retailer)s
-                  and t.state in ('pending', 'retry_wait', 'leased')) as open,
+                  and t.state in ('pending', 'retry_wait', 'leased'))
+       or exists (select 1 from scrape.frontier f where f.run_id = %(run_id)s and f.retailer = %(retailer)s) as open,
        coalesce((select paused from partition), false) as paused,
        coalesce((select canary from partition), false)
        and not exists (select 1 from scrape.tasks t
@@ -223,7 +195,7 @@ select exists (select 1 from scrape.tasks t
                   and partition.claimable and (t.canary or not partition.canary)) as stored,
        coalesce((
            select min(greatest(0, extract(epoch from
-                      greatest(o.next_start_at, coalesce(o.paused_until, o.next_start_at), due.at) - clock_timestamp())))
+                      greatest(coalesce(o.paused_until, due.at), due.at) - clock_timestamp())))
              from scrape.origins o
              join partition on partition.claimable and not partition.paused
             cross join lateral (
@@ -238,10 +210,5 @@ select exists (select 1 from scrape.tasks t
                                        and t.origin = o.origin and t.state in ('pending', 'retry_wait')
                                        and t.from_artifact is null and (t.canary or not partition.canary))
                          end as at) due
-            where o.origin = any(%(origins)s) and due.at is not null), 1)::float8 as due_in_seconds;
-
--- name: paused_origins :many
--- Which of these origins are paused now, so that leases on them that have not started are given back.
-select origin
-  from scrape.origins
- where origin = any(%(origins)s) and paused_until > clock_timestamp();
+            where o.origin = any(partition.origins) and due.at is not null), 1)::float8 as due_in_seconds,
+       coalesce((select origins from partition), '{}') as origins;

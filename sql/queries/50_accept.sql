@@ -1,9 +1,9 @@
 -- name: count_open :one
 -- Asked in a statement of its own, after the partition's lock: a single locking statement keeps the snapshot
 -- from before its wait.
-select count(*) as open
-  from scrape.tasks
- where run_id = %(run_id)s and retailer = %(retailer)s and state in ('pending', 'retry_wait', 'leased');
+select (select count(*) from scrape.tasks
+         where run_id = %(run_id)s and retailer = %(retailer)s and state in ('pending', 'retry_wait', 'leased'))
+     + (select count(*) from scrape.frontier where run_id = %(run_id)s and retailer = %(retailer)s) as open;
 
 -- name: get_candidate :maybe
 -- The retailer's current generation.
@@ -43,19 +43,27 @@ select coalesce(m.carried_from_version, d.dataset_version) as dataset_version, r
  order by r.key;
 
 -- name: accepted_windows :many
--- The figures of the retailer's last accepted earlier windows, newest first.
-select r.run_id, r.collection_window, r.window_start, c.verdict -> 'figures' as figures
+-- The figures of the retailer's accepted windows before this one, or after it, the nearest first. One that passed only
+-- because a dry run held a failed rule back was not found good, and nothing is compared with it.
+select r.run_id, r.collection_window, r.window_start, c.verdict -> 'figures' as figures, c.content_hash
   from scrape.runs r
   join scrape.runs mine on mine.run_id = %(run_id)s and mine.dataset_id = r.dataset_id
  cross join lateral (
-       select state, verdict
+       select state, verdict, content_hash
          from scrape.candidates c
         where c.run_id = r.run_id and c.retailer = %(retailer)s
         order by generation desc
         limit 1) c
- where r.window_start < mine.window_start and c.state = 'accepted' and c.verdict ? 'figures'
- order by r.window_start desc
+ where case when %(later)s then r.window_start > mine.window_start else r.window_start < mine.window_start end
+   and c.state = 'accepted' and c.verdict ? 'figures' and not c.verdict @> '{"checks": [{"held": "dry_run"}]}'
+ order by abs(extract(epoch from r.window_start - mine.window_start))
  limit %(at_most)s;
+
+-- name: get_extractors :many
+-- Which extractor versions gave the rows of a retailer that stand in a run.
+select distinct extractor_version
+  from scrape.observations
+ where run_id = %(run_id)s and retailer = %(retailer)s and validation_state = 'valid';
 
 -- name: copy_earlier_rows :copy
 -- What an accepted earlier window says of the retailer's entities.
@@ -78,6 +86,7 @@ copy (
 select count(*) as pages
   from scrape.tasks before
  where before.run_id = %(earlier_run_id)s and before.retailer = %(retailer)s and before.state = 'committed'
+   and not before.discovers
    and not exists (select from scrape.tasks now
                     where now.run_id = %(run_id)s and now.retailer = %(retailer)s
                       and now.canonical_url = before.canonical_url and now.context = before.context);
@@ -88,7 +97,7 @@ select a.page_state, count(*) as tasks
   from scrape.tasks t
   join scrape.attempts a on a.attempt_id = t.attempt_id
  where t.run_id = %(run_id)s and t.retailer = %(retailer)s and a.page_state is not null
-   and t.state in ('committed', 'quarantined', 'gone')
+   and t.state in ('committed', 'quarantined', 'gone') and not t.discovers
  group by a.page_state
  order by tasks desc, a.page_state;
 
@@ -127,10 +136,10 @@ select waiver_id, run_id, retailer, rule, owner, reason, until
 select extract(epoch from clock_timestamp())::float8 as now;
 
 -- name: count_tasks :many
--- The partition's tasks by state.
+-- The partition's tasks by state, without the pages that only name others.
 select state, count(*) as tasks
   from scrape.tasks
- where run_id = %(run_id)s and retailer = %(retailer)s
+ where run_id = %(run_id)s and retailer = %(retailer)s and not discovers
  group by state;
 
 -- name: count_collisions :one

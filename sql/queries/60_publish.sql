@@ -203,6 +203,9 @@ select r.run_id, r.collection_window, r.window_start, r.window_end
  order by r.window_start desc
  limit %(at_most)s;
 
+-- name: is_said_late :one
+select exists (select from scrape.outbox where run_id = %(run_id)s and event_type = 'dataset.late') as said;
+
 -- name: last_good :maybe
 -- The newest window before this one that has a version: what consumers go on reading.
 select r.collection_window, d.dataset_version, d.published_at

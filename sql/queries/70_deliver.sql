@@ -85,6 +85,14 @@ update scrape.deliveries
  where event_id = %(event_id)s and destination = %(destination)s and state = 'uncertain' and send_token = %(send_token)s
 returning event_id;
 
+-- name: disprove :maybe
+-- transition: delivery delivered -> failed
+-- The destination said that it had the event, and has something else under its key: a person decides.
+update scrape.deliveries
+   set state = 'failed', delivered_at = null, receipt = null, last_error = %(error)s
+ where event_id = %(event_id)s and destination = %(destination)s and state = 'delivered' and send_token = %(send_token)s
+returning event_id;
+
 -- name: send_again :many
 -- transition: delivery delivered -> unsent
 -- transition: delivery failed -> unsent
@@ -95,9 +103,41 @@ update scrape.deliveries d
   from scrape.outbox e
   join scrape.runs r using (run_id)
  where e.event_id = d.event_id and r.dataset_id = %(dataset_id)s and d.event_id = %(event_id)s
-   and (%(destination)s::text is null or d.destination = %(destination)s)
-   and d.state in ('delivered', 'failed')
+   and d.destination = any(%(destinations)s::text[])
+   and d.state in ('delivered', 'failed') and d.state = any(%(states)s::text[])
 returning d.event_id, d.destination;
+
+-- name: hurry :many
+-- A person does not want to wait for the next try, or for the next question about what is uncertain.
+update scrape.deliveries d
+   set next_try_at = clock_timestamp(),
+       tries = case when d.state = 'unsent' then 0 else d.tries end,
+       first_try_at = case when d.state = 'unsent' then null else d.first_try_at end
+  from scrape.outbox e
+  join scrape.runs r using (run_id)
+ where e.event_id = d.event_id and r.dataset_id = %(dataset_id)s and d.event_id = %(event_id)s
+   and d.destination = any(%(destinations)s::text[])
+   and d.state in ('unsent', 'uncertain')
+returning d.event_id, d.destination;
+
+-- name: wake :many
+-- What only waited for something that this process has now is due.
+update scrape.deliveries d
+   set next_try_at = clock_timestamp()
+  from scrape.outbox e
+  join scrape.runs r using (run_id)
+ where e.event_id = d.event_id and r.dataset_id = %(dataset_id)s and d.destination = %(destination)s
+   and d.state in ('unsent', 'uncertain') and d.next_try_at > clock_timestamp() and d.last_error = %(error)s
+returning d.event_id;
+
+-- name: get_event_deliveries :many
+-- What became of one event, destination by destination.
+select d.destination, d.state
+  from scrape.deliveries d
+  join scrape.outbox e using (event_id)
+  join scrape.runs r using (run_id)
+ where d.event_id = %(event_id)s and r.dataset_id = %(dataset_id)s
+ order by d.destination;
 
 -- name: get_delivered :many
 -- What the destinations said they have.
@@ -199,6 +239,17 @@ select d.event_id, d.destination, d.idempotency_key, d.state, d.tries, d.deliver
   join scrape.outbox e using (event_id)
  where e.run_id = %(run_id)s
  order by e.created_at, d.destination;
+
+-- name: get_unsettled :many
+-- What these destinations do not have yet, or perhaps not, the oldest first.
+select d.event_id, d.destination, d.state, d.tries, d.last_error, d.next_try_at, e.run_id,
+       (e.payload ->> 'dataset_version')::integer as dataset_version
+  from scrape.deliveries d
+  join scrape.outbox e using (event_id)
+  join scrape.runs r using (run_id)
+ where r.dataset_id = %(dataset_id)s and d.destination = any(%(destinations)s::text[]) and d.state <> 'delivered'
+ order by e.created_at, d.destination
+ limit %(at_most)s;
 
 -- name: list_deliveries :many
 -- The newest deliveries of a dataset, those that wait for a person first.

@@ -150,6 +150,21 @@ update scrape.run_partitions
        canary = case when canary in ('failed', 'running') then %(canary)s else 'none' end, canary_checks = null
  where run_id = %(run_id)s and retailer = %(retailer)s;
 
+-- name: join_frontier :none
+-- What waits for room belongs to the batch too, as all open tasks do.
+update scrape.frontier
+   set recovery_batch_id = %(recovery_batch_id)s, generation = %(generation)s
+ where run_id = %(run_id)s and retailer = %(retailer)s;
+
+-- name: read_lists_again :none
+-- Where pages that name others are read again, what was wrong with them may be right now.
+update scrape.run_partitions p
+   set discovery_problem = null
+ where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.discovery_problem is not null
+   and exists (select from scrape.tasks t
+                where t.run_id = p.run_id and t.retailer = p.retailer and t.discovers
+                  and t.recovery_batch_id = %(recovery_batch_id)s);
+
 -- name: close_batch :none
 -- How many it took besides those that were selected, and how many of all read stored pages.
 update scrape.recovery_batches

@@ -5,6 +5,8 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
        p.canary, p.canary_checks, b.recovery_batch_id, b.created_at as recovery_began,
        coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
        coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
+       coalesce(t.lists, 0) + coalesce(f.lists, 0) as lists, coalesce(t.lists_read, 0) as lists_read, p.discovery_problem,
+       coalesce(f.waiting, 0) as waiting,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
        coalesce(o.observations, 0) as observations, c.generation, c.state as candidate_state, c.verdict
   from scrape.run_partitions p
@@ -15,8 +17,13 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
               count(*) filter (where state = 'leased') as leased,
               count(*) filter (where state = 'committed') as committed,
               count(*) filter (where state = 'quarantined') as quarantined,
-              count(*) filter (where state = 'gone') as gone
+              count(*) filter (where state = 'gone') as gone,
+              count(*) filter (where discovers) as lists,
+              count(*) filter (where discovers and state = 'committed') as lists_read
          from scrape.tasks t where t.run_id = p.run_id and t.retailer = p.retailer) t on true
+  left join lateral (
+       select count(*) as waiting, count(*) filter (where discovers) as lists
+         from scrape.frontier f where f.run_id = p.run_id and f.retailer = p.retailer) f on true
   left join lateral (
        select count(*) as attempts, extract(epoch from max(finished_at) - min(started_at)) as seconds
          from scrape.attempts a where a.run_id = p.run_id and a.retailer = p.retailer) a on true
@@ -129,6 +136,7 @@ select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.state, t.last_
   join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
  where t.run_id = %(run_id)s and t.retailer = %(retailer)s
    and (%(urls)s::text[] is null or t.canonical_url = any(%(urls)s))
+   and (%(context)s::text is null or t.context = %(context)s)
    and (%(sha256)s::text is null or f.sha256 = %(sha256)s)
  order by t.task_key
  limit %(at_most)s;

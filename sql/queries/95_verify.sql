@@ -116,11 +116,12 @@ select key
  where token <= before;
 
 -- name: invariant_no_task_lost :many
--- As many tasks as were ever planned, in the log and in the partition's count.
+-- As many tasks as were ever planned or named, in the log and in the partition's count, and in the frontier or out.
 select p.run_id || ' ' || p.retailer as key
   from scrape.run_partitions p
   left join (select run_id, retailer, count(*) as n from scrape.tasks group by 1, 2) t using (run_id, retailer)
- where p.planned <> coalesce(t.n, 0)
+  left join (select run_id, retailer, count(*) as n from scrape.frontier group by 1, 2) f using (run_id, retailer)
+ where p.planned <> coalesce(t.n, 0) + coalesce(f.n, 0)
 union all
 select r.run_id
   from scrape.runs r
@@ -138,7 +139,22 @@ select c.run_id || ' ' || c.retailer as key
    and (p.planned_at is null
         or exists (select 1 from scrape.tasks t
                     where t.run_id = c.run_id and t.retailer = c.retailer
-                      and t.state in ('pending', 'retry_wait', 'leased')));
+                      and t.state in ('pending', 'retry_wait', 'leased'))
+        or exists (select 1 from scrape.frontier f where f.run_id = c.run_id and f.retailer = c.retailer));
+
+-- name: invariant_frontier_is_no_task :many
+-- What waits to become a task is none yet.
+select f.task_key::text as key
+  from scrape.frontier f
+  join scrape.tasks t using (task_key);
+
+-- name: invariant_named_by_a_page :many
+-- A page that is some links away from the first ones was named by a committed page, or one that is being read again.
+select t.task_key::text as key
+  from scrape.tasks t
+ where t.depth > 0
+   and not exists (select 1 from scrape.links l join scrape.tasks p on p.task_key = l.parent_key
+                    where l.run_id = t.run_id and l.child_key = t.task_key and p.discovers);
 
 -- name: invariant_accepted_content_stands :many
 -- The rows of an accepted retailer are still those that were judged.

@@ -37,3 +37,30 @@ select count(*) as missing
 
 -- name: drill_clock :one
 select clock_timestamp() as now;
+
+-- name: count_states :many
+select state, count(*) as tasks
+  from scrape.tasks
+ where run_id = %(run_id)s
+ group by state
+ order by state;
+
+-- name: hold_origins :none
+-- Nobody starts before the drill says so; no site asked for it, so it presses nothing.
+update scrape.origins
+   set paused_until = clock_timestamp() + make_interval(secs => %(seconds)s::float8), pause_reason = 'the drill begins soon';
+
+-- name: count_workers :one
+select count(*) as workers from scrape.origin_shares where slots > 0 and expires_at > clock_timestamp();
+
+-- name: rows_by_sku :many
+select payload ->> 'sku' as sku, count(*) as rows
+  from scrape.observations
+ where run_id = %(run_id)s and validation_state = 'valid'
+ group by 1;
+
+-- name: accepted_twice :one
+select count(*) as tasks
+  from (select task_key from scrape.attempts
+         where run_id = %(run_id)s and outcome = 'committed'
+         group by task_key having count(*) > 1) t;

@@ -448,6 +448,15 @@ def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: set
     for retailer in ("fjordgear", "papelaria"):
         accept.accept_retailer(pool, dataset, run_id, retailer)
     whole = accept.accept_dataset(pool, dataset, run_id)
+    assert [c["rule"] for c in whole.checks] == ["members_accepted"]
+    told = {r.check_name: r for r in checks.results(checks.of_dataset(dataset), whole, "candidate", 1)}
+    assert not told.pop("members_accepted").passed
+    assert {r.description for r in told.values()} == {"not asked while a retailer is missing"}
+    for retailer in dataset.retailers:
+        # As if all were good: then the whole is asked everything.
+        with postgres.transaction(pool) as tx:
+            tx.execute("update scrape.candidates set state = 'accepted' where retailer = %s", (retailer,))
+    whole = accept.accept_dataset(pool, dataset, run_id)
     assert {c["rule"] for c in whole.checks} == {s.name for s in checks.of_dataset(dataset)}
     with pytest.raises(Exception, match="not accepted"):
         publish.publish(pool, dataset, run_id)

@@ -2,8 +2,9 @@
 
     python -m tests.helpers.real        (`make real`; the pages lie where REAL_PAGES says)
 
-Every page gets a retailer for its host, nothing is declared about its markup. The table shows what zero-config
-extraction gave beside what the index of the pages says; `docs/real_pages.md` explains each miss.
+Every page gets a retailer for its host, nothing is declared about its markup. The tables show what zero-config
+extraction gave beside what the index of the pages says, the precision and recall of each field, and each miss with
+its explanation, which `docs/real_pages.md` holds; a miss that nobody explained is shown as such.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ THOUSANDS = {"puntoticket"}
 SIGNS = {"€": {"EUR"}, "£": {"GBP"}, "zł": {"PLN"}, "$": {"CAD", "CLP", "USD"}, "Kn": {"HRK"}}
 """What the annotator's signs can stand for."""
 
+EXPLANATIONS = Path(__file__).parents[2] / "docs" / "real_pages.md"
+FIELDS = ("price", "currency", "availability", "sku", "gtin", "brand", "name")
+
 AVAILABILITIES = {"InStock": "in_stock", "OutOfStock": "out_of_stock"}
 
 
@@ -66,25 +70,39 @@ class Page:
     reason: str = ""
     values: dict[str, Any] | None = None
 
+    def checked(self, name: str) -> str:
+        """What a person noted for the field; empty where nobody did, and for a name that is only the page's title."""
+        return "" if name == "name" and "not checked" in self.truth.get("name_is", "") else self.truth.get(name) or ""
+
+    def given(self, name: str) -> str | None:
+        """What we gave for the field; None for nothing, which `unknown` is too."""
+        value = (self.values or {}).get(name)
+        return None if value in (None, "", "unknown") else str(value)
+
+    def is_right(self, name: str) -> bool:
+        """Whether what we gave is what the person noted."""
+        ours, truth = self.given(name) or "", self.checked(name)
+        if name == "price":
+            scale = 1000 if any(part in self.file for part in THOUSANDS) else 1
+            return Decimal(ours) == Decimal(truth) * scale
+        if name == "currency":
+            return ours == truth or ours in SIGNS.get(truth, set())
+        if name == "availability":
+            return ours == AVAILABILITIES.get(truth, truth)
+        one, others = (" ".join(text.casefold().split()) for text in (ours, truth))
+        return one.lstrip("0") in [other.strip().lstrip("0") for other in others.split("|")]
+
     def differences(self) -> dict[str, str]:
         """Fields we gave that the annotator denies: worse than a field we did not give."""
-        if self.values is None:
-            return {}
-        ours, wrong = self.values, {}
-        price = ours.get("price")
-        scale = 1000 if any(name in self.file for name in THOUSANDS) else 1
-        if price and self.truth["price"] and Decimal(price) != Decimal(self.truth["price"]) * scale:
-            wrong["price"] = f"{price} for {self.truth['price']}"
-        currency = ours.get("currency")
-        if currency and currency not in SIGNS.get(self.truth["currency"], {currency}):
-            wrong["currency"] = f"{currency} for {self.truth['currency']}"
-        available = AVAILABILITIES.get(self.truth["availability"])
-        if available and ours.get("availability") not in (None, "unknown", available):
-            wrong["availability"] = f"{ours['availability']} for {available}"
-        for name in ("sku", "gtin"):
-            if ours.get(name) and self.truth[name] and ours[name] not in self.truth[name].split("|"):
-                wrong[name] = f"{ours[name]} for {self.truth[name]}"
-        return wrong
+        return {
+            name: f"{self.given(name)} for {self.checked(name)}"
+            for name in FIELDS
+            if self.checked(name) and self.given(name) is not None and not self.is_right(name)
+        }
+
+    def misses(self) -> list[str]:
+        """Fields that a person noted and we did not give, or gave otherwise."""
+        return [name for name in FIELDS if self.checked(name) and (self.given(name) is None or not self.is_right(name))]
 
 
 def index() -> list[Page]:
@@ -222,11 +240,60 @@ def tell(pages: list[Page], console: Console) -> None:
         others.add_row(page.file, page.kind, page.page_state, page.state + (" (rows!)" if page.values else ""))
     console.print(products)
     console.print(others)
-    priced = sum(bool((p.values or {}).get("price")) for p in pages if p.kind == "product")
+    measured = [page for page in pages if page.kind == "product"]
+    console.print(_by_field(measured))
+    console.print(_missed(measured))
+    priced = sum(page.given("price") is not None for page in measured)
     console.print(
-        f"{priced} of {sum(p.kind == 'product' for p in pages)} product pages gave a price, "
-        f"{sum('price' in p.differences() for p in pages)} of them a wrong one"
+        f"{priced} of {len(measured)} product pages gave a price, "
+        f"{sum('price' in page.differences() for page in measured)} of them a wrong one"
     )
+
+
+def _by_field(pages: list[Page]) -> Table:
+    """Precision and recall of each field over the pages on which a person noted it."""
+    table = Table(title="by field, over the pages on which it was checked", title_justify="left")
+    for heading in ("field", "checked", "given", "right", "wrong", "missing", "precision", "recall"):
+        table.add_column(heading, justify="left" if heading == "field" else "right")
+    for name in FIELDS:
+        checked = [page for page in pages if page.checked(name)]
+        given = [page for page in checked if page.given(name) is not None]
+        right = sum(page.is_right(name) for page in given)
+        counts = (len(checked), len(given), right, len(given) - right, len(checked) - len(given))
+        table.add_row(name, *map(str, counts), _share(right, len(given)), _share(right, len(checked)))
+    return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else "-"
+
+
+def _missed(pages: list[Page]) -> Table:
+    """Each miss and each wrong value, with what the documentation says of it."""
+    known = explanations()
+    table = Table(title="each miss: ours | index, explained in docs/real_pages.md", title_justify="left")
+    for heading in ("page", "field", "ours", "index", "why"):
+        table.add_column(heading, overflow="fold")
+    for page in pages:
+        for name in page.misses():
+            why = known.get((short(page.file), name)) or f"NOT EXPLAINED; the program says: {page.reason or 'nothing'}"
+            table.add_row(short(page.file), name, page.given(name) or "-", page.checked(name), why)
+    return table
+
+
+def short(file: str) -> str:
+    """The page as the documentation names it."""
+    return Path(file).stem.removeprefix("product_")
+
+
+def explanations() -> dict[tuple[str, str], str]:
+    """What the table of misses in the documentation says, by page and field."""
+    found: dict[tuple[str, str], str] = {}
+    for line in EXPLANATIONS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 3:
+            found.update({(cells[0], name.strip()): cells[2] for name in cells[1].split(",")})
+    return found
 
 
 def main() -> int:

@@ -33,7 +33,10 @@ def product(sku: str, price: str = "19.99", currency: str = "EUR", **more: str) 
 
 
 class Site:
-    """`answer(path)` gives (status, headers, body); `requests` counts by path, `cookies` and `posted` are the last ones; `served_limit` paths are answered, others wait for `gate`."""
+    """`answer(path)` gives (status, headers, body), `requests` counts by path; robots.txt is apart of both.
+
+    `cookies` and `posted` are the last ones of each path. `served_limit` paths are answered, others wait for `gate`.
+    """
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -44,6 +47,8 @@ class Site:
         self.gate = threading.Event()
         self.served: set[str] = set()
         self.lock = threading.Lock()
+        self.robots: tuple[int, bytes] = (404, b"")
+        self.robots_requests = 0
         self.url = ""
 
 
@@ -56,6 +61,9 @@ def site() -> Iterator[Site]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            if self.path == "/robots.txt":
+                self.do_robots()
+                return
             with it.lock:
                 it.requests[self.path] += 1
                 it.cookies[self.path] = self.headers.get("cookie", "")
@@ -77,6 +85,15 @@ def site() -> Iterator[Site]:
                 self.close_connection = True
 
         do_POST = do_GET
+
+        def do_robots(self) -> None:
+            with it.lock:
+                it.robots_requests += 1
+            status, body = it.robots
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Tests read `requests`."""

@@ -165,6 +165,142 @@ def test_a_dry_run_publishes_and_says_what_it_would_have_blocked(story: Story) -
     assert "not_empty" in story.failed("2026-03-06", "north"), "nothing is no dataset, rehearsal or not"
 
 
+def test_what_only_a_dry_run_let_pass_is_nothing_to_compare_with(story: Story) -> None:
+    """However it was held back, with a version of it or without: right values are not rejected for wrong ones."""
+    story.windows(*GOOD)
+    story.more["north"] = "accept: {mode: dry_run}"
+    story.declare(north=".was")
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.checks(WINDOW, "north")["drift:moved"]["held"] == "dry_run"
+    story.release(WINDOW)
+    story.more["north"] = ""
+    story.declare(north=".now")
+    story.whole("2026-03-06")
+    check = story.checks("2026-03-06", "north")["drift:moved"]
+    assert check["expected"] == f"at most 30% of the prices moved since {GOOD[-1]}, the last accepted window"
+
+
+def test_a_wrong_window_that_right_values_are_compared_with_is_named_and_can_be_repaired(story: Story) -> None:
+    """Nobody noticed while the retailer was new: the repair of that window lets the right one pass, without a waiver."""
+    story.accept = "{coverage: 0.9, warm_up: 1, drift: {rows: 5%, moved: 30%}}"
+    wrong = "2026-03-04"
+    story.was.clear()
+    story.declare(north=".cents")
+    story.collect(wrong)
+    assert story.judge(wrong).state == "accepted"
+    story.declare(north=".now")
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected"
+    said = why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW)
+    assert (
+        f"north: compared with {wrong}, which was never published and was read by another extractor: if that one is "
+        "wrong, repair it, and publish this one"
+    ) in why.text(said)
+    assert f"scrape-assets recover prices --window {wrong} --retailer north --dry-run" in said["next"]
+    assert f"scrape-assets publish prices --window {WINDOW}" in said["next"]
+    assert story.judge(WINDOW).state == "rejected", "it stands while nothing changed"
+    assert len(story.rows("select 1 as one from scrape.verdicts where run_id = %s", story.run_id(WINDOW))) == 2
+    story.repair(wrong)
+    story.judge(wrong)
+    assert story.judge(WINDOW).state == "accepted"
+    assert story.release(WINDOW).rows == 20
+    assert_sound(story)
+
+
+def test_a_backfill_in_descending_order_is_compared_with_the_windows_after_it(story: Story) -> None:
+    for window in reversed(GOOD):
+        story.whole(window)
+    story.declare(north=".cents")
+    earlier = "2026-03-01"
+    story.collect(earlier)
+    assert story.judge(earlier).state == "rejected"
+    assert story.failed(earlier, "north") >= {"drift:ratio", "drift:moved"}
+    expected = story.checks(earlier, "north")["drift:moved"]["expected"]
+    assert expected.endswith(f"since {GOOD[0]}, an accepted later window")
+    assert "not discovered" not in story.checks(earlier, "north")["coverage"]["got"]
+    story.declare(north=".now")
+    story.repair(earlier)
+    assert story.judge(earlier).state == "accepted"
+    assert story.checks(earlier, "north")["frozen"]["passed"], "the same pages, fetched within one hour"
+    assert_sound(story)
+
+
+def test_a_correction_of_the_first_window_is_compared_with_what_it_corrects(story: Story) -> None:
+    """All windows are wrong: the first to be repaired is not held back by those that are not repaired yet."""
+    raised(story, 1.5)
+    for window in (*GOOD, WINDOW):
+        story.whole(window)
+    raised(story, 1 / 1.5)
+    story.repair(GOOD[0], mode="refetch")
+    assert story.judge(GOOD[0]).state == "accepted", story.failed(GOOD[0], "north")
+    assert story.release(GOOD[0]).changes["corrected"] == 20
+
+
+@pytest.mark.parametrize("there", [0, 1, 2, 3])
+def test_it_is_said_while_nothing_can_be_said_of_drift(story: Story, there: int) -> None:
+    windows = (*GOOD, WINDOW)
+    story.windows(*windows[:there])
+    story.whole(windows[there])
+    run_id, line = story.run_id(windows[there]), f"drift is not judged yet: {there} of 3 accepted windows"
+    said = [
+        *why.text(why.explain(story.pool, story.dataset, run_id, NOW)),
+        *provenance.text(provenance.of_version(story.pool, run_id, None)),
+    ]
+    assert [text.strip().removeprefix("north: ") for text in said if "drift" in text and "judged" in text] == (
+        [line] * 2 if there < 3 else []
+    )
+
+
+def test_a_waiver_that_nobody_judged_yet_is_said_with_the_command_that_does(story: Story) -> None:
+    story.windows(*GOOD)
+    raised(story, 1.5)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    run_id, now = story.run_id(WINDOW), datetime.now(UTC)
+    waive.waive(
+        story.pool, run_id, "drift:moved", retailer="north", owner="ana", reason="spring", now=now,
+        until=now + timedelta(hours=1),
+    )  # fmt: skip
+    said = why.explain(story.pool, story.dataset, run_id, NOW)
+    assert any("drift:moved is waived by ana until" in line and "not judged since" in line for line in why.text(said))
+    assert said["next"][0] == f"scrape-assets publish prices --window {WINDOW}"
+    story.judge(WINDOW)
+    said = why.explain(story.pool, story.dataset, run_id, NOW)
+    assert not any("not judged since" in line for line in why.text(said))
+
+
+def test_a_waiver_of_all_retailers_together_is_said_as_well(story: Story) -> None:
+    story.accept = "{coverage: 0.1, mode: dry_run}"
+    story.declare()
+    story.windows(*GOOD)
+    file = story.folder / "datasets" / "prices" / "retailers" / "north.yaml"
+    file.write_text(file.read_text() + "accept: {mode: dry_run}\n")
+    dataset = story.folder / "datasets" / "prices" / "dataset.yaml"
+    dataset.write_text(dataset.read_text().replace(", mode: dry_run", ""))
+    for i in range(10):
+        story.answers[f"n{i}"] = (410, {}, b"gone")
+    story.collect(WINDOW)
+    assert story.judge(WINDOW).state == "rejected", "a retailer's rehearsal is not the dataset's"
+    run_id, now = story.run_id(WINDOW), datetime.now(UTC)
+    said = why.explain(story.pool, story.dataset, run_id, NOW)
+    assert [check["rule"] for check in said["dataset_checks"]] == ["dataset_rows"]
+    assert any("drift:rows would have blocked (dry run)" in line for line in why.text(said))
+    assert said["next"][:2] == [
+        f"scrape-assets try prices/north --window {WINDOW} --sample 5",
+        f"scrape-assets recover prices --window {WINDOW} --retailer north --dry-run",
+    ], "to answer for it is the last thing to do"
+    waive.waive(
+        story.pool, run_id, "dataset_rows", retailer=None, owner="ana", reason="summer", now=now,
+        until=now + timedelta(hours=1),
+    )  # fmt: skip
+    said = why.explain(story.pool, story.dataset, run_id, NOW)
+    assert any(
+        line.startswith("all retailers together: dataset_rows is waived by ana until") for line in why.text(said)
+    )
+    assert said["next"][0] == f"scrape-assets publish prices --window {WINDOW}"
+
+
 @pytest.mark.parametrize(
     ("declared", "rule"),
     [

@@ -7,7 +7,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,37 @@ def shop() -> Iterator[Site]:
         yield it
 
 
-class Charged:
-    def __init__(self) -> None:
-        self.origins: Counter[str] = Counter()
+class Counting:
+    """Gates that let everything through and count by origin; a turn takes so long."""
 
-    async def __call__(self, origin: str) -> None:
-        self.origins[origin] += 1
+    def __init__(self, turn_seconds: float = 0.0) -> None:
+        self.stood: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter()
+        self.answered_: Counter[str] = Counter()
+        self.heeded: list[tuple[str, int]] = []
+        self.pages: list[str] = []
+        self.turn_seconds = turn_seconds
+        self.forbidden = "/nowhere"
 
+    @asynccontextmanager
+    async def stand(self, origin: str, *, page: bool) -> AsyncIterator[Any]:
+        self.stood[origin] += 1
+        if page:
+            self.pages.append(origin)
+        yield self
 
-async def nobody(_origin: str) -> None:
-    """Requests are not counted here."""
+    async def heed(self, origin: str, answer: Response) -> None:
+        self.heeded.append((origin, answer.status))
+
+    async def objection(self, url: str) -> str | None:
+        return "robots.txt disallows it" if self.forbidden in url else None
+
+    async def take(self, origin: str) -> None:
+        self.taken[origin] += 1
+        await asyncio.sleep(self.turn_seconds)
+
+    async def answered(self, origin: str) -> None:
+        self.answered_[origin] += 1
 
 
 def serving(pages: dict[str, Answer]) -> Any:
@@ -75,7 +97,6 @@ async def shown(source: BrowserSource, shop: Site, path: str = "/p", **named: An
         "headers": {"user-agent": "scrape_assets (+http://example.com/bot)"},
         "timeout_seconds": 30.0,
         "max_body_bytes": 1_000_000,
-        "charge": nobody,
     }
     return await source.fetch(shop.url + path, **how | named)
 
@@ -114,19 +135,20 @@ fetch('/api/price', {method: 'POST', headers: {'content-type': 'application/json
 """
 
 
-def test_a_price_that_scripts_put_there_is_read_and_each_request_is_charged_to_its_origin(shop: Site) -> None:
+def test_a_price_that_scripts_put_there_is_read_and_each_request_takes_a_turn_of_its_origin(shop: Site) -> None:
     shop.answer = serving(
         {"/p": html(PRICED), "/app.js": (200, JS, APP), "/api/price": (200, JSON, b'{"price": "19.99"}')}
     )
-    charged = Charged()
-    answer = page(shop, charge=charged)
+    counting = Counting()
+    answer = page(shop, gates=counting)
     assert b'<p class="price">19.99</p>' in answer.body
     assert answer.body.startswith(b"<!DOCTYPE html>")
     assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "content-length" not in answer.headers
     assert shop.requests == {"/p": 1, "/app.js": 1, "/api/price": 1}
     assert shop.posted["/api/price"] == b'{"sku":"L1"}'
-    assert charged.origins == {shop.url: 2}, "the page itself is paid for by its claim"
+    assert counting.taken == counting.answered_ == counting.stood == {shop.url: 3}
+    assert counting.pages == [shop.url]
     assert answer.remark == "requests: 3"
 
 
@@ -232,11 +254,11 @@ def test_other_hosts_are_not_asked_unless_they_are_allowed_and_are_named(shop: S
         assert answer.remark == (
             f"requests: 1; not sent: 2 image; to hosts that are not allowed: ads.example (1), {foreign} (1)"
         )
-        charged = Charged()
-        answer = page(shop, look=Look(hosts=(foreign,)), charge=charged)
+        counting = Counting()
+        answer = page(shop, look=Look(hosts=(foreign,)), gates=counting)
         assert b"from elsewhere" in answer.body
         assert other.requests == {"/a": 1}
-        assert charged.origins == {other.url: 1}
+        assert counting.taken == {shop.url: 1, other.url: 1}
         assert other.cookies["/a"] == ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,9 @@ def test_status_says_why_pages_wait_and_when_they_are_tried_again(
     (told,) = [line for line in ended.err.splitlines() if "to try again" in line]
     assert told.startswith("north: 2 to try again, the next at ")
     assert told.endswith("UTC; last http_5xx: status 503")
+    (told,) = [line for line in command("why", "prices").out.splitlines() if "of its pages are open" in line]
+    assert told.startswith("north: 2 of its pages are open, 2 of them to try again, the next at ")
+    assert told.endswith("UTC; last http_5xx: status 503")
 
 
 def test_a_worker_counts_what_it_did_in_words(command: Command, pool: Pool, tmp_path: Path, shop: Site) -> None:
@@ -283,7 +287,7 @@ def test_check_shows_each_retailer_and_the_window(command: Command, tmp_path: Pa
     assert "    tasks       2" in shown.out.splitlines()
     for line in (
         "  retry attempts 3, base 0.1s, cap 0.5s",
-        "  lease for 30s, task_deadline 120s",
+        "  lease for 30s, task_deadline 2m",
         "  deadline: closed one window after its end",
         f"  delivered to lake: full versions as jsonl in {tmp_path / 'published'}",
     ):
@@ -377,3 +381,55 @@ def test_verify_ends_with_exit_code_1_and_names_the_broken_invariant_and_its_key
     shown = command("verify")
     assert shown.code == 1
     assert f"prices@{day} north" in shown.out
+
+
+@pytest.mark.usefixtures("without_history")
+def test_a_run_that_stands_still_says_what_it_waits_for(
+    command: Command, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scrape_assets.cli.work.STANDSTILL_SECONDS", 0.02)
+    dataset = make.dataset(tmp_path, {"north": ("http://127.0.0.1:9", ["/p/1", "/p/2", "/p/3"])}, attempts=4)
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    worked = command("worker")
+    lines = [line for line in worked.err.splitlines() if ", the next try at " in line]
+    assert lines, worked.err
+    assert lines[0].startswith("north: 3 pages wait")
+    assert "UTC; last transport: " in lines[0]
+    assert "annot connect to" in lines[0]
+    assert all(one != then for one, then in pairwise(lines)), "said again only when it changed"
+    monkeypatch.setattr("scrape_assets.cli.work.STANDSTILL_SECONDS", 30.0)
+    assert "wait, the next" not in command("worker").err
+
+
+def test_init_says_what_it_left_alone(command: Command, tmp_path: Path) -> None:
+    first = ("init", str(tmp_path), "--retailer", "books", "--site", "https://books.example.com")
+    assert command(*first).code == 0
+    again = command(*first[:-1], "https://other.example.com")
+    assert again.code == 0
+    file = tmp_path / "datasets" / "prices" / "retailers" / "books.yaml"
+    assert f"{file} exists and was left alone; its site is https://books.example.com" in again.err
+    assert "wrote" not in again.err
+
+
+def test_what_a_person_types_wrong_is_told_in_plain_words(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    wrong = command("export", "prices", "--format", "xml")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "error: --format 'xml' is not possible; expected one of parquet, csv, jsonl\n",
+    )
+    assert "did you mean 'parquet'?" in command("export", "prices", "--format", "parqeut").err
+    for window, hint in ((today(), f"was never planned; `scrape-assets run prices --window {today()}` collects it"),):
+        shown = command("show", "prices", "--window", window)
+        assert (shown.code, hint in shown.err) == (2, True), shown.err
+
+
+def test_durations_are_shown_as_they_are_written(command: Command, tmp_path: Path, shop: Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    file = tmp_path / "datasets" / "prices" / "dataset.yaml"
+    text = file.read_text().replace("publish: {to:", "publish: {by: 2d, to:").replace("cap: 0.5s", "cap: 30m")
+    file.write_text(text)
+    shown = command("check").out
+    assert "published when complete, within 2d of its start" in shown
+    assert "retry attempts 3, base 0.1s, cap 30m" in shown
+    assert "0:00" not in shown.replace("00:00 ", "")

@@ -40,7 +40,7 @@ def planned(pool: Pool, tmp_path: Path) -> str:
 def claim(tx: Transaction, manifest_hash: str, worker_id: str = "w") -> list[Claim]:
     return lease.claim(
         tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=manifest_hash, worker_id=worker_id,
-        wanted=5, ahead_seconds=1.0, lease_seconds=900.0, deadline_seconds=900.0,
+        wanted=5, lease_seconds=900.0, deadline_seconds=900.0,
     )  # fmt: skip
 
 
@@ -149,8 +149,8 @@ def claim_together(pool: Pool, manifest_hash: str) -> list[Claim]:
         return [found for claims in threads.map(one, range(THREADS)) for found in claims]
 
 
-def unclaim(pool: Pool, interval_seconds: float) -> None:
-    """All tasks are as they were planned, at an origin of this rate."""
+def unclaim(pool: Pool) -> None:
+    """All tasks are as they were planned."""
     with postgres.transaction(pool) as tx:
         tx.execute("delete from scrape.attempts")
         tx.execute(
@@ -158,17 +158,12 @@ def unclaim(pool: Pool, interval_seconds: float) -> None:
             " lease_owner = null, lease_until = null, lease_started_at = null, deadline_at = null,"
             " next_attempt_at = clock_timestamp()"
         )
-        tx.execute(
-            "update scrape.origins set interval_seconds = %s, next_start_at = clock_timestamp()", (interval_seconds,)
-        )
 
 
-@pytest.mark.parametrize(("interval_seconds", "expected"), [(3600.0, 1), (0.0, 5)], ids=["rate", "tasks"])
-def test_claims_at_the_same_moment_share_rate_and_tasks(
-    pool: Pool, planned: str, interval_seconds: float, expected: int
-) -> None:
+def test_claims_at_the_same_moment_share_the_tasks(pool: Pool, planned: str) -> None:
+    expected = 5
     for _ in range(3):
-        unclaim(pool, interval_seconds)
+        unclaim(pool)
         claims = claim_together(pool, planned)
         assert len(claims) == expected
         assert len({one.task_key for one in claims}) == expected

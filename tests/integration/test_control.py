@@ -81,7 +81,6 @@ def claim(pool: Pool, dataset: Dataset, wanted: int = 1, lease_seconds: float = 
             manifest_hash=work.frozen.manifest_hash,
             worker_id="another",
             wanted=wanted,
-            ahead_seconds=1.0,
             lease_seconds=lease_seconds,
             deadline_seconds=600.0,
         )

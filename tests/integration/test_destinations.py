@@ -6,6 +6,11 @@ import csv
 import io
 import json
 import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -178,10 +183,94 @@ def test_a_definitive_refusal_waits_for_a_person_who_sends_it_again_under_the_sa
     event_id = uuid.UUID(sent.event_id)
     with pytest.raises(DeclarationError, match="no destination lake"):
         deliver.send_again(story.pool, story.dataset, event_id, "lake")
-    assert deliver.send_again(story.pool, story.dataset, uuid.uuid4(), None) == []
+    with pytest.raises(DeclarationError, match="there is no event"):
+        deliver.send_again(story.pool, story.dataset, uuid.uuid4(), None)
     assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api"]
     assert [one.state for one in story.delivered()] == ["delivered"]
     assert len({headers["idempotency-key"] for headers, _ in api.posts}) == 1
+    assert_sound(story)
+
+
+def later(story: Story) -> None:
+    story.rows("update scrape.deliveries set next_try_at = clock_timestamp() + interval '1 hour' returning 1 as one")
+
+
+def event_of(story: Story) -> uuid.UUID:
+    ((event_id,),) = story.rows("select event_id from scrape.outbox")
+    return uuid.UUID(str(event_id))
+
+
+@pytest.mark.parametrize("bad_day", ["busy", "apply and fail", "refuse"])
+def test_a_person_does_not_wait_for_the_next_try(story: Story, api: Receiver, bad_day: str) -> None:
+    """Whatever state a delivery is in, it is seen to now; what may have arrived is asked for and never sent blindly."""
+    story.whole(WINDOW)
+    api.behave = bad_day
+    story.delivered()
+    later(story)
+    api.behave = "well"
+    assert story.delivered() == []
+    assert deliver.send_again(story.pool, story.dataset, event_of(story), None) == ["api"]
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+    assert list(api.applied.values()) == [1]
+    assert len(api.asked) == (bad_day == "apply and fail")
+    assert_sound(story)
+
+
+def test_an_event_is_sent_to_those_that_lack_it_and_to_all_only_when_none_does(
+    story: Story, api: Receiver, tmp_path: Path
+) -> None:
+    lake = "lake: {files: {path: published, format: csv}}"
+    story.publish = f"{{to: {{api: {{http: {{url: '{api.url}'}}}}, {lake}}}}}"
+    story.declare()
+    api.behave = "refuse"
+    story.whole(WINDOW)
+    story.delivered()
+    event_id = event_of(story)
+    api.behave = "well"
+    assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api"]
+    story.delivered()
+    assert deliver.send_again(story.pool, story.dataset, event_id, None) == ["api", "lake"]
+    assert deliver.send_again(story.pool, story.dataset, event_id, "lake") == ["lake"], "it waits already"
+    story.rows("update scrape.deliveries set state = 'sending', send_until = 'infinity' returning 1 as one")
+    with pytest.raises(DeclarationError, match="is on its way"):
+        deliver.send_again(story.pool, story.dataset, event_id, None)
+    story.publish = f"{{to: {{other: {{http: {{url: '{api.url}'}}}}}}}}"
+    story.declare()
+    with pytest.raises(DeclarationError, match="goes to api, lake, and not to other"):
+        deliver.send_again(story.pool, story.dataset, event_id, "other")
+
+
+def test_what_waited_for_a_secret_is_due_when_the_secret_is_there(
+    story: Story, api: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.whole(WINDOW)
+    monkeypatch.delenv("PRICES_SECRET")
+    assert [sent.state for sent in story.delivered()] == ["unsent"]
+    later(story)
+    assert deliver.count_due(story.pool, story.dataset) == 0
+    assert story.delivered() == []
+    monkeypatch.setenv("PRICES_SECRET", SECRET)
+    assert deliver.count_due(story.pool, story.dataset) == 1
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+
+    deliver.send_again(story.pool, story.dataset, event_of(story), None)
+    api.behave = "busy"
+    story.delivered()
+    later(story)
+    assert story.delivered() == [], "it waits for something else"
+
+
+def test_something_else_under_the_key_of_what_was_delivered_waits_for_a_person(story: Story, api: Receiver) -> None:
+    story.whole(WINDOW)
+    story.delivered()
+    (held,) = api.held.values()
+    held["data"]["content_hash"] = "0" * 64
+    (asked,) = deliver.reconcile(story.pool, story.dataset)
+    assert (asked.state, "something else under this key" in asked.detail) == ("failed", True)
+    ((now, error),) = story.rows("select state, last_error from scrape.deliveries")
+    assert (now, "something else under this key" in str(error)) == ("failed", True)
+    assert story.delivered() == [], "sending cannot mend it"
+    assert deliver.reconcile(story.pool, story.dataset) == []
     assert_sound(story)
 
 
@@ -420,6 +509,47 @@ def test_a_role_that_may_only_write_finds_its_tables(
     assert [sent.state for sent in story.delivered()] == ["delivered"]
 
 
+def mended_by(owner: psycopg.Connection[Any], detail: str) -> None:
+    """The owner runs what the error says, word for word."""
+    said = detail.partition("Its owner runs: ")[2]
+    schema, _, tables = said.partition("; and where the tables are there: ")
+    for statement in schema.split("; "):
+        owner.execute(statement.encode())
+    if owner.execute("select to_regclass('analytics.prices')").fetchone() != (None,):
+        owner.execute(tables.encode())
+
+
+@pytest.mark.parametrize("lacking", ["schema", "right to create", "right to write"])
+def test_what_the_owner_of_a_database_has_to_allow_is_waited_for(
+    story: Story, table: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """The guide's example at a database that nobody prepared: said with the statements that help, and never given up."""
+    role = embedded_cluster.APPLICATION_ROLE
+    story.publish = "{to: {table: {postgres: {url: 'env:CONSUMER_URL', table: analytics.prices}}}}"
+    story.declare()
+    if lacking != "schema":
+        table.execute("create schema analytics")
+    if lacking == "right to write":
+        story.whole(EARLIER)
+        assert [sent.state for sent in story.delivered()] == ["delivered"], "by its owner"
+    monkeypatch.setenv("CONSUMER_URL", os.environ["CONSUMER_URL"].replace(embedded_cluster.OWNER_ROLE, role))
+    story.whole(WINDOW)
+    (sent,) = story.delivered()
+    assert sent.state == "unsent"
+    mended_by(table, sent.detail)
+    due(story)
+    assert [sent.state for sent in story.delivered()] == ["delivered"]
+    assert_sound(story)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_database_that_is_not_there_is_waited_for(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSUMER_URL", postgres.with_database(os.environ["CONSUMER_URL"], "nowhere"))
+    story.whole(WINDOW)
+    (sent,) = story.delivered()
+    assert (sent.state, 'database "nowhere" does not exist' in sent.detail) == ("unsent", True)
+
+
 def test_a_table_that_cannot_hold_it_is_a_definitive_refusal(story: Story, table: psycopg.Connection[Any]) -> None:
     table.execute("""create table "Prices" (entity_key text)""")
     story.whole(WINDOW)
@@ -457,6 +587,78 @@ def test_a_warehouse_merges_deltas_of_files_in_any_number_of_turns(story: Story,
         (sku, price, WINDOW) for sku, price in sorted(story.prices.items()) if sku != "n2"
     ]
     assert [sku for sku, _, _, deleted in rows if deleted] == ["n2"]
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text()
+
+
+def test_the_guides_example_of_a_body_has_what_bodies_have(story: Story, api: Receiver) -> None:
+    to_api(story, api, ", payload: delta")
+    story.whole(WINDOW)
+    story.delivered()
+    body = api.posts[0][1].decode()
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        assert len(set(names)) == len(names), f"a name that stands twice: {names}"
+        return dict(pairs)
+
+    sent = json.loads(body, object_pairs_hook=once)
+    example = json.loads(GUIDE.partition("```json\n")[2].partition("```")[0])
+    assert list(example) == list(sent)
+    assert set(example["data"]) == set(sent["data"])
+    assert set(example["data"]["members"][0]) == set(sent["data"]["members"][0])
+    assert set(example["data"]["rows"][0]) <= set(deliver.columns(story.dataset))
+    assert set(example["data"]["rows"][0]) == set(sent["data"]["rows"][0]) - {"url", "brand", "list_price"}
+    assert sent["data"]["row_count"] == len(sent["data"]["rows"]) == 6
+
+
+def test_the_guides_receiver_gets_every_version_once(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = GUIDE.partition("```python\n# receiver.py")[2].partition("```")[0]
+    assert recipe, "the guide lost its recipe"
+    (tmp_path / "receiver.py").write_text(recipe)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "receiver.py", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(200):
+                with socket.socket() as there:
+                    if there.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            story.accept = "{coverage: 0.5, drift: {moved: 100%}}"
+            story.publish = (
+                f"{{to: {{api: {{http: {{url: 'http://127.0.0.1:{port}/in', secret: 'env:PRICES_SECRET',"
+                " payload: delta}}}}"
+            )
+            story.declare()
+            story.whole(EARLIER)
+            story.whole(WINDOW)
+            story.prices["n1"] = 80.0
+            story.answers["n2"] = (404, {}, b"gone")
+            story.repair(WINDOW, mode="refetch")
+            story.judge(WINDOW)
+            story.release(WINDOW)
+            assert [sent.state for sent in story.delivered()] == ["delivered"] * 3
+            for event_id, *_ in story.rows("select event_id from scrape.outbox order by created_at desc"):
+                deliver.send_again(story.pool, story.dataset, uuid.UUID(str(event_id)), None)
+            assert [sent.state for sent in story.delivered()] == ["delivered"] * 3, "in any order, as often as you like"
+            assert {one.detail for one in deliver.reconcile(story.pool, story.dataset)} == {"it is there"}
+            with sqlite3.connect(tmp_path / "prices.sqlite") as it:
+                rows = it.execute("select row, version, deleted from prices").fetchall()
+            held = {json.loads(row)["sku"]: (json.loads(row)["price"], *more) for row, *more in rows}
+            assert (held["n1"], held["n3"]) == (("80", 2, 0), ("13", 1, 0))
+            assert held["n2"][1:] == (2, 1)
+            assert len(held) == 6
+            monkeypatch.setenv("PRICES_SECRET", "whsec_" + "b" * 32)
+            deliver.send_again(story.pool, story.dataset, uuid.UUID(str(event_id)), None)
+            assert [sent.state for sent in story.delivered()] == ["failed"], "signed by somebody else"
+        finally:
+            process.kill()
 
 
 def test_csv_has_the_columns_that_the_guide_lists(story: Story, tmp_path: Path) -> None:

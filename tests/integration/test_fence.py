@@ -32,7 +32,7 @@ def planned(pool: Pool, tmp_path: Path) -> str:
 def claim(pool: Pool, manifest_hash: str, wanted: int = 1, **more: object) -> list[Claim]:
     arguments: dict[str, object] = {
         "run_id": RUN, "retailer": "north", "origin": SITE, "manifest_hash": manifest_hash, "worker_id": "w",
-        "wanted": wanted, "ahead_seconds": 1.0, "lease_seconds": 60.0, "deadline_seconds": 600.0, **more,
+        "wanted": wanted, "lease_seconds": 60.0, "deadline_seconds": 600.0, **more,
     }  # fmt: skip
     with postgres.transaction(pool) as tx:
         return lease.claim(tx, **arguments)  # type: ignore[arg-type]
@@ -258,26 +258,6 @@ def test_a_paused_origin_gives_nothing_until_its_time(pool: Pool, planned: str) 
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.origins set paused_until = clock_timestamp() - interval '1 second'")
     assert len(claim(pool, planned, wanted=5)) == 5
-
-
-def test_the_declared_rate_holds_over_all_workers(pool: Pool, planned: str) -> None:
-    with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.origins set interval_seconds = 100, next_start_at = clock_timestamp()")
-    first = claim(pool, planned, wanted=5, ahead_seconds=150.0)
-    second = claim(pool, planned, wanted=5, ahead_seconds=1.0)
-    assert len(first) == 2 and second == []
-    starts = sorted(c.start_in_seconds for c in first)
-    assert starts[0] < 1 and 99 < starts[1] <= 100
-
-
-def test_a_dead_worker_holds_its_origin_no_longer_than_the_starts_it_was_given(pool: Pool, planned: str) -> None:
-    with postgres.transaction(pool) as tx:
-        tx.execute("update scrape.origins set interval_seconds = 0.5, next_start_at = clock_timestamp()")
-    dead = claim(pool, planned, wanted=2, worker_id="dead")
-    assert dead
-    with postgres.transaction(pool) as tx:
-        tx.execute("select pg_sleep(%s)", (0.5 * len(dead),))
-    assert len(claim(pool, planned, wanted=1, ahead_seconds=0.0, worker_id="next")) == 1
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one_group", "two_groups"])

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.rules.page import Request as page_request
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources import http
 from scrape_assets.sources.http import MAX_REDIRECTS, HttpSource, parse_connect_to
@@ -545,6 +546,85 @@ def test_cookies_join_the_declared_ones_and_are_forgotten_after_the_fetch() -> N
     assert asyncio.run(main()) == ["store=12", "store=12; seen=yes", "store=12"]
 
 
+@pytest.mark.parametrize(
+    ("status", "second"),
+    [("302 Found", "GET /b"), ("303 See Other", "GET /b"), ("307 Temporary Redirect", "POST /b"), ("308 X", "POST /b")],
+)
+def test_a_form_is_sent_once_and_again_only_where_the_redirect_says_so(status: str, second: str) -> None:
+    seen: list[tuple[str, bytes, str | None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n"))[:-4]
+        headers = Request(head).headers
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        seen.append((head.decode().split(" HTTP")[0], body, headers.get("content-type")))
+        writer.write(
+            reply(b"", status, Location="/b", Connection="close") if len(seen) == 1 else reply(Connection="close")
+        )
+        await writer.drain()
+        writer.close()
+
+    async def main() -> Response | FetchFailure:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        form = page_request(f"{url}/a", "POST", b"zip=28001", "application/x-www-form-urlencoded")
+        async with server, HttpSource() as source:
+            return await source.fetch(form, site=url, headers={}, timeout_seconds=60, max_body_bytes=1_000_000)
+
+    answer = asyncio.run(main())
+    assert isinstance(answer, Response)
+    sent = (b"zip=28001", "application/x-www-form-urlencoded")
+    assert seen == [("POST /a", *sent), (second, *(sent if second.startswith("POST") else (b"", None)))]
+
+
+def test_a_jar_keeps_cookies_between_pages_of_their_own_host_and_only_so_many() -> None:
+    site = Site()
+
+    async def main() -> None:
+        async with running(site) as there:
+            many = {f"/{i}": reply(Set_Cookie=f"c{i}=1") for i in range(http.MAX_COOKIES + 5)}
+            there.answers |= {
+                "/a": reply(Set_Cookie="sid=7; HttpOnly"),
+                "/b": redirect("https://cdn.shop.example/c"),
+                **many,
+            }
+            at = ("127.0.0.1", there.port)
+            async with HttpSource(connect_to={"shop.example": at, "cdn.shop.example": at}) as source:
+                jar = http.Jar()
+
+                async def fetch(path: str, jar: http.Jar | None) -> None:
+                    await source.fetch(
+                        f"https://shop.example{path}", site="https://shop.example", headers={}, jar=jar,
+                        timeout_seconds=60, max_body_bytes=1_000_000,
+                    )  # fmt: skip
+
+                for path in ("/a", "/b"):
+                    await fetch(path, jar)
+                await fetch("/a", None)
+                await fetch("/a", http.Jar())
+                for path in (*many, "/a"):
+                    await fetch(path, jar)
+
+    asyncio.run(main())
+    cookies = [request.headers.get("cookie") for request in site.requests]
+    assert cookies[:5] == [None, "sid=7", None, None, None], "neither another host, nor another jar, nor none"
+    assert len((cookies[-1] or "").split("; ")) == http.MAX_COOKIES
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "http://[::ffff:127.0.0.1]/x", "http://169.254.169.254/"])
+def test_a_form_is_sent_to_no_address_that_no_page_is_asked_of(url: str) -> None:
+    async def main() -> Response | FetchFailure:
+        async with HttpSource() as source:
+            return await source.fetch(
+                page_request(url, "POST", b"x=1", "text/plain"), site="http://shop.example", headers={},
+                timeout_seconds=9, max_body_bytes=1000,
+            )  # fmt: skip
+
+    found = asyncio.run(main())
+    assert isinstance(found, FetchFailure)
+    assert "outside the site" in found.reason
+
+
 def test_declared_credentials_do_not_follow_a_redirect_to_another_host_of_the_site() -> None:
     site = Site()
 
@@ -584,13 +664,26 @@ def test_a_long_chain_of_redirects_ends_after_the_hop_limit() -> None:
     assert "still redirecting" in found.reason
 
 
+class Refusing:
+    """Leave for everything but one address."""
+
+    async def objection(self, url: str) -> str | None:
+        return "robots.txt disallows it" if url.endswith("/private") else None
+
+    async def take(self, origin: str) -> None:
+        """At once."""
+
+    async def answered(self, origin: str) -> None:
+        """Nothing is held."""
+
+
 def test_a_redirect_may_be_refused_by_the_caller() -> None:
     site = Site()
     found = failure(
         {"/a": redirect("/private"), "/private": reply()},
         "/a",
         visited=site,
-        permit=lambda url: "robots.txt disallows it" if url.endswith("/private") else None,
+        gate=Refusing(),
     )
     assert found.failure_class is FailureClass.REDIRECTED
     assert "robots.txt disallows it" in found.reason

@@ -69,7 +69,7 @@ def test_claims_heartbeats_commits_the_reaper_and_a_plan_never_wait_for_each_oth
         with postgres.transaction(pool) as tx:
             claims = lease.claim(
                 tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=work.frozen.manifest_hash, worker_id="w",
-                wanted=40, ahead_seconds=1.0, lease_seconds=0.2 if backwards else 60.0, deadline_seconds=600.0,
+                wanted=40, lease_seconds=0.2 if backwards else 60.0, deadline_seconds=600.0,
             )  # fmt: skip
         held[:] = claims
         # The same few entities from everybody, in both directions.

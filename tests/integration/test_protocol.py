@@ -84,7 +84,7 @@ class Protocol(RuleBasedStateMachine):
             with postgres.transaction(self.pool) as tx:
                 claims = lease.claim(
                     tx, run_id=RUN, retailer=retailer, origin=SITE, manifest_hash=work.frozen.manifest_hash,
-                    worker_id=worker, wanted=wanted, ahead_seconds=1.0, lease_seconds=3600.0, deadline_seconds=7200.0,
+                    worker_id=worker, wanted=wanted, lease_seconds=3600.0, deadline_seconds=7200.0,
                 )  # fmt: skip
             assert len(claims) <= wanted
             assert not {c.task_key for c in claims} & self.committed, "a committed page was leased again"

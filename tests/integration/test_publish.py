@@ -68,7 +68,7 @@ def accepted(pool: Pool, dataset: Dataset, window: str, pages: Mapping[str, dict
         claims = lease.claim(
             tx, run_id=run_id, retailer="north", origin=north.site,
             manifest_hash=plan.freeze(dataset, north).manifest_hash, worker_id="w", wanted=len(pages),
-            ahead_seconds=1.0, lease_seconds=900.0, deadline_seconds=900.0,
+            lease_seconds=900.0, deadline_seconds=900.0,
         )  # fmt: skip
         results = []
         for claim in claims:

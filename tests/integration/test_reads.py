@@ -71,7 +71,7 @@ def test_the_last_group_of_a_window_reads_as_little_as_the_first(
         with postgres.transaction(pool) as tx:
             claims = lease.claim(
                 tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=work.frozen.manifest_hash, worker_id="w",
-                wanted=GROUP, ahead_seconds=1.0, lease_seconds=60.0, deadline_seconds=600.0,
+                wanted=GROUP, lease_seconds=60.0, deadline_seconds=600.0,
             )  # fmt: skip
         with postgres.transaction(pool) as tx:
             before = read(tx)

@@ -238,7 +238,7 @@ def test_pages_under_way_are_not_taken_from_a_worker(story: Story) -> None:
     with postgres.transaction(story.pool) as tx:
         claims = lease.claim(
             tx, run_id=run_id, retailer="north", origin=story.shop.url, manifest_hash=work.manifest_hash,
-            worker_id="w", wanted=2, ahead_seconds=1.0, lease_seconds=45.0, deadline_seconds=600.0,
+            worker_id="w", wanted=2, lease_seconds=45.0, deadline_seconds=600.0,
         )  # fmt: skip
     assert len(claims) == 2
     with pytest.raises(DeclarationError, match=r"2 pages of north .* are under way; .* in 4\d s at the latest"):
@@ -255,7 +255,7 @@ def test_a_claim_between_the_look_and_the_taking_is_seen(story: Story, monkeypat
         with postgres.transaction(story.pool) as other:
             claimed.extend(lease.claim(
                 other, run_id=story.run_id(WINDOW), retailer="north", origin=story.shop.url,
-                manifest_hash=work.manifest_hash, worker_id="w", wanted=3, ahead_seconds=1.0, lease_seconds=60.0,
+                manifest_hash=work.manifest_hash, worker_id="w", wanted=3, lease_seconds=60.0,
                 deadline_seconds=600.0,
             ))  # fmt: skip
         return really(tx, *arguments, **named)
@@ -372,9 +372,16 @@ def test_a_half_built_batch_is_none(story: Story, tmp_path: Path) -> None:
     assert story.begin(WINDOW, retailers=("north",), mode="refetch")[0].taken == 20
 
 
+@pytest.mark.parametrize("repaired_before", [False, True])
 @pytest.mark.parametrize("mode", ["auto", "refetch"])
-def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(story: Story, mode: Mode) -> None:
+def test_a_worker_of_the_old_declaration_claims_nothing_of_a_batch(
+    story: Story, mode: Mode, repaired_before: bool
+) -> None:
     story.whole(WINDOW)
+    if repaired_before:
+        # Only a worker of a repair asks for stored pages.
+        story.declare(north=".was")
+        story.begin(WINDOW, retailers=("north",), mode=mode)
     old = run.assignments(story.pool, story.dataset, WINDOW, ["north"])
     story.declare(north="b")
     story.begin(WINDOW, retailers=("north",), mode=mode)

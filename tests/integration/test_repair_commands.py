@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from scrape_assets.cli import output
 from scrape_assets.store.postgres import Pool
 from tests.helpers.command import Command, command
 from tests.helpers.receiver import receiver
@@ -145,6 +146,13 @@ def test_a_waiver_by_hand(command: Command, story: Story) -> None:
         assert command("waive", "drift:moved", *named, "--retailer", retailer).code == 0
     assert command("publish", *AT).code == 0
     assert f"drift:moved waived by ana until {tomorrow}" in command("show", *AT).out
+    for placed, left in (("--owner", "YOU"), ("--reason", "WHY")):
+        words = list(named)
+        words[words.index(placed) + 1] = left
+        ended = command("waive", "drift:moved", *words, "--retailer", "north")
+        assert (ended.code, "YOU and WHY stand for a name and a reason" in ended.err) == (2, True)
+    never = command("waive", "drift:moved", "--run", "prices@current", *named[2:], "--retailer", "north")
+    assert (never.code, f"prices@{datetime.now(UTC):%Y-%m-%d} was never planned" in never.err) == (2, True)
     for wrong, message in (("prices", "is no run"), (f"prices@{GOOD[0]}", "was not judged by a rule drift:mooved")):
         gone = command("waive", "drift:mooved", "--run", wrong, *named[2:], "--retailer", "north")
         assert (gone.code, message in gone.err) == (2, True)
@@ -168,7 +176,9 @@ def test_what_recover_refuses(command: Command, story: Story, tmp_path: Path) ->
         assert (ended.code, message in ended.err) == (2, True), ended.err
 
 
-def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story: Story) -> None:
+def test_deliveries_are_listed_sent_again_and_reconciled(
+    command: Command, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with receiver() as api:
         story.publish = f"{{to: {{api: {{http: {{url: '{api.url}', timeout: 1s}}}}}}}}"
         story.declare()
@@ -179,6 +189,23 @@ def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story
         assert "failed" in listed.out
         assert "--event EVENT" in listed.err
         (one,) = command("deliver", "prices", "--status", "--json").json["deliveries"]
+        assert f"api: prices@{WINDOW} version 1 failed" in ran.err
+        assert f"then scrape-assets deliver prices --event {one['event_id']} --destination api" in ran.err
+        assert "due again by itself" not in ran.err, "a failed one is not"
+        monkeypatch.setattr(output.out, "width", 80)
+        lines = command("deliver", "prices", "--status").out.splitlines()
+        assert f"  event {one['event_id']}" in lines, "however narrow the terminal"
+        assert f"  {one['last_error']}" in lines
+        api.behave = "busy"
+        waits = command("deliver", "prices", "--event", one["event_id"])
+        assert waits.code == 1
+        again = command("deliver", "prices")
+        assert (again.code, "nothing is due" in again.err) == (0, True)
+        told = f"version 1 unsent, next try {datetime.now(UTC):%Y-%m-%d}"
+        assert told in again.err
+        assert f"(now: scrape-assets deliver prices --event {one['event_id']} --destination api)" in again.err
+        assert ", next 20" in command("deliver", "prices", "--status").out
+        assert f"deliver prices --event {one['event_id']} --destination api" in command("why", *AT).out
         api.behave = "lie"
         assert command("deliver", "prices", "--event", one["event_id"]).code == 0
         api.behave = "well"
@@ -187,10 +214,15 @@ def test_deliveries_are_listed_sent_again_and_reconciled(command: Command, story
         assert [d["state"] for d in done.json["deliveries"]] == ["delivered"]
         assert "1 deliveries asked for, 0 missing" in command("deliver", "prices", "--reconcile").err
         assert list(api.applied.values()) == [1]
+        (held,) = api.held.values()
+        held["data"]["content_hash"] = "0" * 64
+        other = command("deliver", "prices", "--reconcile")
+        assert (other.code, "1 with something else under their key" in other.err) == (1, True)
+        assert "failed, and waits for you" in other.err
         for words, message in (
             (("--event", "x"), "is no event"),
             (("--destination", "api"), "goes with --event"),
-            (("--event", "00000000-0000-0000-0000-000000000000"), "delivered to nobody yet"),
+            (("--event", "00000000-0000-0000-0000-000000000000"), "there is no event"),
         ):
             refused = command("deliver", "prices", *words)
             assert (refused.code, message in refused.err) == (2, True)
@@ -208,3 +240,76 @@ def test_check_explains_acceptance_and_destinations(command: Command, story: Sto
     assert "delivered to api: full versions by POST to https://api.example.com/prices" in shown
     assert "delivered to t: full versions into table a.b of $DB" in shown
     assert "5% of the rows, 20% of the prices, after 3 windows; a canary of 200 pages; a dry run" in shown
+
+
+def test_an_export_that_cannot_be_written_names_the_file_that_was_asked_for(
+    command: Command, story: Story, tmp_path: Path
+) -> None:
+    story.whole(WINDOW)
+    output = tmp_path / "nowhere" / "x.csv"
+    refused = command("export", *AT, "--output", str(output))
+    assert refused.err == f"error: {output} cannot be written: No such file or directory\n"
+
+
+def test_a_window_without_a_version_is_shown_as_one(command: Command, story: Story) -> None:
+    story.declare(north=".was")
+    assert command("run", *AT).code == 3
+    shown = command("show", *AT)
+    assert (shown.code, "has no version yet; `scrape-assets why prices --window " + WINDOW in shown.err) == (2, True)
+
+
+def test_a_row_that_a_page_did_not_give_before_is_said_to_be_new(command: Command, story: Story) -> None:
+    story.declare(north=".nothing")
+    assert command("run", *AT).code == 3
+    story.declare(north=".now")
+    tried = command("try", "north", "--window", WINDOW, "--sample", "1")
+    assert "no row before, a row now" in tried.err
+    assert "None" not in tried.err
+
+
+def test_a_rehearsal_says_what_it_would_have_blocked(command: Command, story: Story) -> None:
+    story.windows(*GOOD)
+    story.more["north"] = "accept: {mode: dry_run}"
+    story.declare(north=".cents")
+    ran = command("run", *AT)
+    assert ran.code == 0, ran.err
+    assert "north: drift:ratio would have blocked (dry run): expected no prices times 10" in ran.err
+    assert "drift:ratio would have blocked (dry run)" in command("show", *AT).out
+    story.more.clear()
+    story.accept = "{coverage: 0.1, gone: 100%, drift: {rows: 5%}, mode: dry_run}"
+    story.declare(north=".now")
+    story.answers = {sku: (410, {}, b"gone") for sku in story.prices if sku not in ("n1", "s1")}
+    ran = command("run", "prices", "--window", "2026-03-06")
+    assert ran.code == 0, ran.err
+    held = "all retailers together: dataset_rows would have blocked (dry run): expected 14 to 16 rows"
+    assert held in ran.err
+    assert held in command("why", "prices", "--window", "2026-03-06").out
+
+
+def test_a_new_retailer_is_said_to_be_new(command: Command, story: Story) -> None:
+    ran = command("run", *AT)
+    assert "north: drift is not judged yet: 0 of 3 accepted windows" in ran.err
+    assert "drift is not judged yet" in command("show", *AT).out
+    assert "drift is not judged yet" in command("why", *AT).out
+
+
+def test_a_failed_canary_offers_the_repair_and_says_why_once(command: Command, story: Story) -> None:
+    story.accept = "{coverage: 0.9, warm_up: 1, canary: 4}"
+    story.declare()
+    story.whole(GOOD[0])
+    story.declare(north=".cents")
+    ran = command("run", *AT)
+    assert ran.code == 1
+    assert ran.err.count("its canary of 4 pages failed") == 1
+    assert f"`scrape-assets recover prices --window {WINDOW} --retailer north` begins with the canary again" in ran.err
+    assert f"`scrape-assets resume prices --window {WINDOW}` lets it go on" in ran.err
+    assert "its canary of 4 pages failed" in command("run", *AT, "--json").err, "where nothing else is said"
+    story.declare(north=".now")
+    assert command("recover", *AT, "--retailer", "north").code == 0
+
+
+def test_a_run_names_the_window_of_every_version_that_it_sends(command: Command, story: Story) -> None:
+    story.whole(GOOD[0])
+    ran = command("run", *AT)
+    for window in (GOOD[0], WINDOW):
+        assert f"lake: prices@{window} version 1 delivered" in ran.err

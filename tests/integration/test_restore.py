@@ -97,7 +97,7 @@ def claim(pool: Pool, work: Assignment) -> list[Claim]:
     with postgres.transaction(pool) as tx:
         return lease.claim(
             tx, run_id=RUN, retailer="north", origin=work.origins[0], manifest_hash=work.frozen.manifest_hash,
-            worker_id="old", wanted=3, ahead_seconds=1.0, lease_seconds=3600.0, deadline_seconds=3600.0,
+            worker_id="old", wanted=3, lease_seconds=3600.0, deadline_seconds=3600.0,
         )  # fmt: skip
 
 

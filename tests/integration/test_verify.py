@@ -88,6 +88,17 @@ BREAKS: dict[str, list[str]] = {
     "invariant_closed_has_no_open_task": [
         REOPEN_ONE_TASK,
     ],
+    "invariant_frontier_is_no_task": [
+        (
+            "insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url,"
+            " origin, priority, depth, barren, max_attempts, generation)"
+            " select task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin, priority,"
+            f" depth, barren, max_attempts, generation from scrape.tasks where task_key = {ONE_TASK}"
+        ),
+    ],
+    "invariant_named_by_a_page": [
+        f"update scrape.tasks set depth = 1 where task_key = {ONE_TASK}",
+    ],
     "invariant_accepted_content_stands": [
         f"update scrape.observations set payload_hash = repeat('0', 32) where observation_key = {ONE_ROW}",
     ],

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -130,6 +130,35 @@ def test_a_gap_is_published_after_months_of_full_versions_too(story: Story, when
     assert story.release(WINDOW).gaps == {"south": "rejected, missing"}
 
 
+def test_of_an_incomplete_dataset_nothing_else_is_said(story: Story) -> None:
+    """Whatever was published before: no band around windows that have nothing to do with it, and nothing to waive."""
+    story.accept = "{coverage: 0.9, warm_up: 1}"
+    story.declare()
+    story.windows("2026-03-01", "2026-03-02", FIRST)
+    for sku in story.prices:
+        story.answers[sku] = REDESIGN
+    story.collect(WINDOW)
+    verdict = story.judge(WINDOW)
+    assert (verdict.state, [check["rule"] for check in verdict.checks]) == ("rejected", ["members_accepted"])
+    said = why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW)
+    assert said["dataset_checks"] == []
+    assert not any("dataset_rows" in line for line in (*why.text(said), *said["next"]))
+
+
+@pytest.mark.parametrize(
+    ("taken", "before", "counts"),
+    [
+        (["a"], [{"a": {"rows": 5}}, {"a": {"rows": 0}}], [5]),
+        ([], [{"a": {"rows": 5}}, {}], []),
+        (["a", "b"], [{"a": {"rows": 5}}, {"a": {"rows": 2}, "b": {"rows": 3}}], [5]),
+    ],
+)
+def test_a_version_without_rows_says_nothing_of_how_many_there_should_be(
+    taken: list[str], before: list[dict[str, dict[str, int]]], counts: list[int]
+) -> None:
+    assert versions.rows_before(taken, before) == counts
+
+
 def test_a_dry_run_publishes_no_incomplete_dataset(story: Story) -> None:
     story.accept = "{mode: dry_run}"
     story.declare()
@@ -206,6 +235,87 @@ def test_a_window_that_is_late_is_said_to_be_once_with_the_reasons_and_what_stan
         in why.text(explained)[0]
     )
     assert_sound(story)
+
+
+def test_what_was_promised_long_ago_is_late_only_where_consumers_were_told(story: Story) -> None:
+    policy(story, "complete", ', by: "09:00"')
+    broken_south(story)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    days_later = AFTER + publish.LATE_SINCE + timedelta(minutes=1)
+
+    def headline() -> str:
+        return why.text(why.explain(story.pool, story.dataset, story.run_id(WINDOW), days_later))[0]
+
+    assert publish.say_late(story.pool, story.dataset, days_later) == []
+    assert "it was promised by 2026-03-05 09:00 UTC (older than 2 days: no event)" in headline()
+    assert "late" not in headline()
+    assert publish.say_late(story.pool, story.dataset, AFTER) == [WINDOW]
+    assert "and it is late: it was promised by 2026-03-05 09:00 UTC" in headline()
+
+
+def test_a_version_with_a_gap_does_not_read_as_complete(story: Story) -> None:
+    policy(story, "at_once")
+    broken_south(story)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    story.release(WINDOW)
+
+    def told() -> tuple[str, str]:
+        shown = provenance.text(provenance.of_version(story.pool, story.run_id(WINDOW), None))
+        explained = why.text(why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW))
+        return next(line for line in shown if line.startswith("south")), explained[0]
+
+    south, headline = told()
+    assert south.startswith("south: a gap, rejected, generation 1, 0 rows in this version")
+    assert headline == f"prices@{WINDOW}: version 1 is published with gaps: south rejected, missing"
+    story.answers.clear()
+    story.repair(WINDOW, retailers=("south",), mode="refetch")
+    story.judge(WINDOW)
+    story.release(WINDOW)
+    south, headline = told()
+    assert south.startswith("south: accepted, generation 2, 4 rows in this version")
+    assert headline == f"prices@{WINDOW}: version 2 is published and holds what is accepted"
+    broken_south(story)
+    story.prices["n0"] = 77.0
+    story.repair(WINDOW, mode="refetch", retailers=("north", "south"))
+    story.judge(WINDOW)
+    story.release(WINDOW)
+    south, headline = told()
+    assert south.startswith("south: a gap, rejected, kept from version 2, generation 3, 4 rows in this version")
+    assert headline.endswith("version 3 is published with gaps: south rejected, kept from version 2")
+
+
+def test_a_declaration_that_differs_from_what_was_collected_is_said(story: Story) -> None:
+    story.whole(WINDOW)
+
+    def told() -> list[str]:
+        said = why.explain(story.pool, story.dataset, story.run_id(WINDOW), NOW)
+        return [*why.text(said)[1:]]
+
+    assert told() == [
+        "north: drift is not judged yet: 0 of 3 accepted windows",
+        "south: drift is not judged yet: 0 of 3 accepted windows",
+        "lake: unsent, next try "
+        + story.rows("select to_char(next_try_at, 'YYYY-MM-DD HH24:MI:SS') from scrape.deliveries")[0][0]
+        + " UTC",
+        "next:",
+        f"  scrape-assets deliver prices --event {story.rows('select event_id from scrape.outbox')[0][0]} --destination lake",
+    ]
+    story.delivered()
+    story.declare(south=".was")
+    assert told() == [
+        "north: drift is not judged yet: 0 of 3 accepted windows",
+        "south: drift is not judged yet: 0 of 3 accepted windows",
+        "south: declared otherwise now (extract.page.fields.price.css); a repair would read the pages with it",
+        "next:",
+        f"  scrape-assets recover prices --window {WINDOW} --retailer south --dry-run",
+    ]
+    file = story.folder / "datasets" / "prices" / "retailers" / "south.yaml"
+    file.write_text(file.read_text().replace("127.0.0.1", "127.0.0.2"))
+    (story.folder / "datasets" / "prices" / "south.csv").write_text("url\n")
+    assert any("scope.site); it takes effect with the next window" in line for line in told())
+    assert not any("recover" in line for line in told())
 
 
 def test_a_window_with_a_version_is_never_late(story: Story) -> None:

@@ -49,7 +49,7 @@ class Queue:
         with postgres.transaction(self.pool) as tx:
             return lease.claim(
                 tx, run_id=RUN, retailer="north", origin=SITE, manifest_hash=self.work.frozen.manifest_hash,
-                worker_id=worker, wanted=wanted, ahead_seconds=1.0, lease_seconds=3600.0, deadline_seconds=3600.0,
+                worker_id=worker, wanted=wanted, lease_seconds=3600.0, deadline_seconds=3600.0,
             )  # fmt: skip
 
     def commit(self, claims: Sequence[Claim]) -> int:

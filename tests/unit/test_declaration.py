@@ -205,9 +205,9 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("[sku, seller]", "[gtin]", f"{R}:4: key: gtin is none of the declared fields; expected one of sku, price, list_price, seller"),
         ("[sku, seller]", "[sku, sku]", f"{R}:4: key: a field is named twice"),
         ("bookshop.csv", "bokshop.csv", f"{R}:3: urls.file: inventory 'bokshop.csv' is not in datasets/prices/retailers or datasets/prices; did you mean 'bookshop.csv'?"),
-        ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls.sitemap: unknown key 'sitemap'; expected file"),
+        ("{file: bookshop.csv}", "{file: bookshop.csv, sitemap: x}", f"{R}:3: urls: expected exactly one of file, sitemap, listing, cursor, links, offset"),
         ("{file: bookshop.csv}", "{fil: bookshop.csv}", f"{R}:3: urls.fil: unknown key 'fil'; did you mean 'file'?"),
-        ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}"),
+        ("urls: {file: bookshop.csv}", "", f"{R}:1: urls: the key is missing; expected {{file: inventory.csv}}, or sitemap, listing, cursor, links, offset"),
         ("https://books.example.com", "books.example.com", f"{R}:1: site: 'books.example.com' is not a site: the URL must start with http:// or https://; expected its address, as https://www.shop.example"),
         ("https://books.example.com", "https://books.example.com/es", f"{R}:1: site: 'https://books.example.com/es' names a page; expected the site alone, as https://books.example.com"),
         ("concurrency: 2", "concurrency: 0", f"{R}:13: fetch.concurrency: 0 is out of range; expected at least 1"),
@@ -434,3 +434,77 @@ def test_the_built_in_schema_accepts_stored_values_and_refuses_what_they_cannot_
         with pytest.raises(SchemaErrors) as error:
             schema.validate(offers(**{column: [value]}), lazy=True)
         assert set(error.value.failure_cases["column"]) == {column}
+
+
+@pytest.mark.parametrize(
+    "name", ["Authorization", "Cookie", "X-Api-Key", "api-key", "APIKEY", "X-Auth-Token", "x-shop-secret", "X-Password"]
+)
+def test_a_header_that_looks_like_a_secret_is_refused_and_its_value_is_not_told(tmp_path: Path, name: str) -> None:
+    text = RETAILER.replace("{concurrency: 2}", f"{{headers: {{{name}: hunter2}}}}")
+    with pytest.raises(DeclarationError, match=f"'{name}' carries a secret") as refused:
+        loaded(tmp_path, retailers__bookshop_dot_yaml=text)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_ordinary_header_is_none(tmp_path: Path) -> None:
+    text = RETAILER.replace("{concurrency: 2}", "{headers: {Accept: text/html, X-Requested-With: XMLHttpRequest}}")
+    assert loaded(tmp_path, retailers__bookshop_dot_yaml=text)[1].fetch.headers["Accept"] == "text/html"
+
+
+@pytest.mark.parametrize("key", ["url", "find"])
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://api.example.com/in?token=hunter2", "the parameter 'token'"),
+        ("https://api.example.com/in?a=1&API_KEY=hunter2", "the parameter 'API_KEY'"),
+        ("https://api.example.com/in?key=hunter2", "the parameter 'key'"),
+        ("https://api.example.com/in?sig=hunter2", "the parameter 'sig'"),
+        ("https://api.example.com/in?X-Signature=hunter2", "the parameter 'X-Signature'"),
+        ("https://api.example.com/in?client_secret=hunter2", "the parameter 'client_secret'"),
+        ("https://api.example.com/in?password=hunter2", "the parameter 'password'"),
+        ("https://ana:hunter2@api.example.com/in", "holds a user or password"),
+        ("https://hunter2@api.example.com/in", "holds a user or password"),
+    ],
+)
+def test_an_address_that_holds_a_secret_is_refused_without_telling_it(
+    tmp_path: Path, key: str, address: str, said: str
+) -> None:
+    given = f"url: '{address}'" if key == "url" else f"url: 'https://api.example.com', find: '{address}/{{key}}'"
+    text = DATASET.replace("{files: {path: out, format: parquet}}", f"{{http: {{{given}}}}}")
+    with pytest.raises(DeclarationError, match="a declaration is stored and shown; remove it") as refused:
+        loaded(tmp_path, dataset_dot_yaml=text)
+    assert said in str(refused.value)
+    assert "`secret: env:NAME` signs what is sent" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_site_with_a_password_is_refused_without_telling_it(tmp_path: Path) -> None:
+    text = RETAILER.replace("https://books", "https://ana:hunter2@books")
+    with pytest.raises(DeclarationError, match="holds a user or password") as refused:
+        loaded(tmp_path, retailers__bookshop_dot_yaml=text)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_an_address_with_ordinary_parameters_is_taken(tmp_path: Path) -> None:
+    http = "{http: {url: 'https://api.example.com/in?tenant=7&keys=all'}}"
+    dataset, _ = loaded(tmp_path, dataset_dot_yaml=DATASET.replace("{files: {path: out, format: parquet}}", http))
+    assert dataset.publish.to["lake"].http is not None
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("dataset_dot_yaml", "{coverage: 0.99}", "{page_states: {challange: 1%}}", "did you mean 'challenge'?"),
+        ("retailers__bookshop_dot_yaml", "money: EUR, decimal", "money: GPB, decimal", "did you mean 'GBP'?"),
+        ("retailers__bookshop_dot_yaml", "money: EUR, decimal", "money: USA, decimal", "did you mean 'USD'?"),
+        ("retailers__bookshop_dot_yaml", "money: EUR, decimal", "money: ERU, decimal", "did you mean 'EUR'?"),
+        ("dataset_dot_yaml", "coverage: 0.99", "covreage: 0.99", "did you mean 'coverage'?"),
+    ],
+)
+def test_a_slip_of_the_finger_is_understood(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:
+    text = DATASET if file.startswith("dataset") else RETAILER
+    assert old in text
+    with pytest.raises(DeclarationError) as refused:
+        loaded(tmp_path, **{file: text.replace(old, new)})
+    assert said in str(refused.value)
+    assert "Input should be" not in str(refused.value)

@@ -15,6 +15,9 @@ WINDOWS_BEFORE_TODAY = 7
 MENDED = "papelaria"
 """The retailer whose selectors the demo gets wrong and repairs."""
 
+GOLDEN_PAGE = f"cases/{MENDED}/escrita-2"
+"""One of its pages as it was recorded, with what a person says that it says: `check` compares."""
+
 READINGS = {
     "right": """\
     price: {css: .preco, money: EUR, decimal: ","}
@@ -56,6 +59,11 @@ def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None 
         _render(f"retailers/{retailer}.yaml", target, site=sites[retailer])
         lines = ["url", *catalogue.inventory(retailer, sites[retailer])]
         (target / "retailers" / f"{retailer}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    case = target / GOLDEN_PAGE
+    case.mkdir(parents=True, exist_ok=True)
+    _render(f"{GOLDEN_PAGE}/page.json", target, site=sites[MENDED])
+    for name in ("page.html", "expected.json"):
+        (case / name).write_bytes((_TEMPLATES / GOLDEN_PAGE / name).read_bytes())
 
 
 def read_prices(folder: Path, reading: str) -> None:

@@ -1,0 +1,35 @@
+"""What an origin may be asked, and what holds where several declarations speak of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Budget(NamedTuple):
+    """Seconds between two starts, requests in flight, whether the gap counts from an answer's end, requests a day.
+
+    `calm_seconds` without trouble forgive one doubling of the gap.
+    """
+
+    interval_seconds: float
+    concurrency: int
+    gap_through_response: bool = False
+    per_day: int | None = None
+    calm_seconds: float = 30.0
+
+
+def strictest(budgets: Iterable[Budget]) -> Budget:
+    """The slowest, smallest, most patient of each: retailers that share an origin share what the careful one allows.
+
+    >>> strictest([Budget(0.2, 8), Budget(1.0, 16, per_day=100)])
+    Budget(interval_seconds=1.0, concurrency=8, gap_through_response=False, per_day=100, calm_seconds=30.0)
+    """
+    found = list(budgets)
+    return Budget(
+        max(one.interval_seconds for one in found),
+        min(one.concurrency for one in found),
+        any(one.gap_through_response for one in found),
+        min((one.per_day for one in found if one.per_day is not None), default=None),
+        max(one.calm_seconds for one in found),
+    )

@@ -1,0 +1,91 @@
+"""What pages name: children under the lock of their partition, in the transaction of the page that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from scrape_assets.rules import chain
+from scrape_assets.rules.budget import Budget
+from scrape_assets.store import origins, sql
+from scrape_assets.store.postgres import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What one page named, as its extraction process wrote it down, with what it is admitted under."""
+
+    retailer: str
+    children: Sequence[dict[str, Any]]
+    next: dict[str, Any] | None
+    again: dict[str, Any] | None
+    """The first page of the list's next pass, where there is one."""
+    mode: str
+    page: str
+    barren: int
+    max_attempts: int
+    open_tasks: int
+    budget: Callable[[str], Budget]
+
+
+def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
+    """What the page named is known, its list goes on or has ended, and what there is room for is a task.
+
+    The partition's lock is held, and the page's fence has passed.
+    """
+    retailer = found.retailer
+    added = _children(tx, parent, found, found.children)
+    # Only these have a next page; sitemaps, listings and links name all they know at once.
+    if found.mode in ("cursor", "offset"):
+        before = None
+        if found.next is not None:
+            asked = {"run_id": run_id, "child": found.next["task_key"], "parent": parent}
+            row = sql.maybe(tx, "named_elsewhere", **asked)
+            before = row.canonical_url if row else None
+        step = chain.step(
+            mode=found.mode,
+            has_next=found.next is not None,
+            new_items=added,
+            barren=found.barren,
+            named_before_by=before,
+            page=found.page,
+        )
+        if step.goes_on and found.next is not None:
+            _children(tx, parent, found, [{**found.next, "barren": step.barren}])
+        elif step.problem:
+            sql.execute(tx, "set_discovery_problem", run_id=run_id, retailer=retailer, problem=step.problem)
+        elif found.again is not None:
+            _children(tx, parent, found, [found.again])
+    elif found.again is not None and not sql.one(tx, "pages_left", parent=parent).left:
+        _children(tx, parent, found, [found.again])
+    admit(tx, run_id, retailer, found.open_tasks)
+
+
+def _children(tx: Transaction, parent: UUID, found: Discovered, children: Sequence[dict[str, Any]]) -> int:
+    """How many of their items no other page of the parent's kind has named."""
+    if not children:
+        return 0
+    text = orjson.dumps(children).decode()
+    row = sql.one(tx, "add_children", children=text, parent=parent, max_attempts=found.max_attempts)
+    for name in row.origins:
+        origins.declare(tx, [name], found.budget(name))
+    return int(row.fresh)
+
+
+def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:
+    """How many pages of the frontier are tasks now; no origin has more open ones than that."""
+    return int(sql.one(tx, "admit", run_id=run_id, retailer=retailer, open=open_tasks).admitted)
+
+
+def waiting(tx: Transaction, run_id: str) -> list[Any]:
+    """What waits for room, by retailer and origin, with how long the oldest has."""
+    return sql.many(tx, "frontier_of_run", run_id=run_id)
+
+
+def of_retailer(tx: Transaction, run_id: str, retailer: str) -> Any:
+    """How far discovery came, and what it came to."""
+    return sql.one(tx, "discovery_of_retailer", run_id=run_id, retailer=retailer)

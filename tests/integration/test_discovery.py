@@ -1,0 +1,334 @@
+"""Pages that the site itself lists: found while they are collected, waiting where there is no room, never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrape_assets import failpoints
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.demo import scripted
+from scrape_assets.demo.lists import MODES, PER_PAGE, Catalogue
+from scrape_assets.demo.scripted import Answer, product
+from scrape_assets.flow import accept, control, plan, recover, run, status, verify
+from scrape_assets.flow.run import Machine
+from scrape_assets.rules.recovery import Selection
+from scrape_assets.store import discovery, postgres
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+
+WINDOW = "2026-03-05"
+RUN = f"prices@{WINDOW}"
+NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def shop() -> Iterator[scripted.Site]:
+    with scripted.running() as it:
+        yield it
+
+
+def declared(folder: Path, shop: scripted.Site, urls: str, more: str = "", fetch: str = "") -> Dataset:
+    dataset = make.dataset(folder, {"north": (shop.url, ["/p/1"])})
+    file = folder / "datasets/prices/retailers/north.yaml"
+    text = file.read_text().replace("urls: {file: north.csv}", f"urls: {urls}")
+    file.write_text(text + more + (f"fetch: {fetch}\n" if fetch else ""))
+    return make.load.dataset(folder, dataset.dataset)
+
+
+def collect(pool: Pool, folder: Path, dataset: Dataset) -> None:
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", {}), work))
+
+
+def judged(pool: Pool, dataset: Dataset) -> tuple[str, dict[str, dict[str, Any]]]:
+    verdict = accept.accept_retailer(pool, dataset, RUN, "north")
+    return verdict.state, {check["rule"]: check for check in verdict.checks}
+
+
+def rows(pool: Pool, query: str) -> list[tuple[Any, ...]]:
+    with postgres.transaction(pool) as tx:
+        return [tuple(row) for row in tx.execute(query.encode()).fetchall()]
+
+
+def skus(pool: Pool) -> list[str]:
+    return [sku for (sku,) in rows(pool, "select payload ->> 'sku' from scrape.observations order by 1")]
+
+
+def assert_sound(pool: Pool) -> None:
+    assert {v.name: v.keys for v in verify.verify(pool).violations} == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_item_of_a_catalogue_is_found_and_collected_once(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, mode: str
+) -> None:
+    catalogue = Catalogue(120)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES[mode][:-1] + ", expect: 100..130}")
+    collect(pool, tmp_path, dataset)
+    assert skus(pool) == [f"SKU-{number:06d}" for number in range(120)]
+    products = {path: count for path, count in shop.requests.items() if path.startswith("/p/")}
+    assert set(products.values()) == {1}
+    state, checks = judged(pool, dataset)
+    assert state == "accepted", checks
+    assert checks["discovery"]["passed"]
+    assert checks["expect"]["got"] == "120"
+    assert "120 of 120 (120 planned" in checks["coverage"]["got"], "pages that name others are no coverage"
+    assert_sound(pool)
+
+
+def test_half_a_sitemap_is_not_taken_for_the_whole(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, expect: 80..100}")
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert (checks["expect"]["expected"], checks["expect"]["got"]) == ("80 to 100 items", "40")
+
+
+def test_a_page_that_names_others_and_cannot_be_read_is_a_gap_of_nobody_knows_how_much(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    catalogue = Catalogue(3 * PER_PAGE)
+    catalogue.url = shop.url
+    broken = {"/list?page=2"}
+    shop.answer = lambda path: (
+        Answer(body=b"<p>maintenance, come back</p>") if path in broken else catalogue.answer(path)
+    )
+    dataset = declared(tmp_path, shop, MODES["listing"])
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "pages that name others were read" in checks["discovery"]["got"]
+    assert checks["coverage"]["passed"], "of what is known nothing is missing"
+    # Repaired, it names the rest, which is collected under the same run and the repair's batch.
+    broken.clear()
+    shop.arrivals.clear()
+    repairs = recover.select(pool, dataset, RUN, Selection(rule="discovery"))
+    recover.begin(pool, dataset, RUN, Selection(rule="discovery"), repairs)
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 3 * PER_PAGE
+    assert judged(pool, dataset)[0] == "accepted"
+    asked = [path for path in shop.requests if path.startswith("/p/")]
+    assert len(asked) == PER_PAGE, "what was obtained is not asked for again"
+    assert rows(pool, "select count(*) from scrape.tasks where recovery_batch_id is not null")[0][0] > PER_PAGE
+    assert_sound(pool)
+
+
+CYCLES = {
+    "back to an earlier page": {None: ("a", 10), "a": ("b", 20), "b": ("a", 30)},
+    "to itself": {None: ("a", 10), "a": ("a", 20)},
+    "on for ever without anything": {None: ("n1", 10), **{f"n{i}": (f"n{i + 1}", None) for i in range(1, 50)}},
+}
+
+
+@pytest.mark.parametrize("kind", CYCLES)
+def test_a_list_that_comes_back_to_itself_has_no_end_and_is_no_whole(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, kind: str
+) -> None:
+    """Case BC061."""
+    pages = CYCLES[kind]
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        following, item = pages[path.partition("after=")[2] or None]
+        items = [] if item is None else [{"url": f"/p/{item}"}]
+        body = f'{{"data": {{"products": {items}}}, "next": "{following}"}}'.replace("'", '"')
+        return Answer(body=body.encode())
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "cursor_cycle" in checks["discovery"]["got"]
+    assert sum(shop.requests.values()) < 12
+    assert_sound(pool)
+
+
+def test_offsets_that_are_clamped_to_the_last_page_end(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    """Case BC063."""
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        offset = min(int(path.partition("offset=")[2] or 0), 40)
+        items = "".join(f'<a class="i" href="/p/{n}">x</a>' for n in range(offset, min(offset + 20, 53)))
+        return Answer(body=f"<title>List</title>{items}".encode())
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, '{offset: /l, item: a.i, step: 20, page: "?offset={offset}"}')
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 53
+    state, checks = judged(pool, dataset)
+    assert state == "accepted"
+    assert "two passes leave 0 of 53 unseen" in checks["discovery"]["got"]
+
+
+def test_what_two_passes_saw_differently_is_told_and_rejected_when_it_is_much(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    looks = iter(range(10_000))
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        offset = int(path.partition("offset=")[2] or 0)
+        # A list that is sorted anew for every look shows each page other items.
+        shift = next(looks) * 7
+        items = sorted((n * 37 + shift) % 200 for n in range(offset, min(offset + 20, 100)))
+        return Answer(body="".join(f'<a class="i" href="/p/{n}">x</a>' for n in items).encode() or b"<p>the end</p>")
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, '{offset: /l, item: a.i, step: 20, page: "?offset={offset}"}')
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "unseen, as estimated" in checks["discovery"]["got"]
+    assert not checks["discovery"]["passed"]
+
+
+def test_what_there_is_no_room_for_waits_and_is_told(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(120)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(
+        tmp_path, shop, MODES["sitemap"], fetch="{rate: none, concurrency: 4, robots: ignore, open_tasks: 10}"
+    )
+    most: list[int] = []
+    really = discovery.admit
+
+    def watched(tx: Any, run_id: str, retailer: str, open_tasks: int) -> int:
+        admitted = really(tx, run_id, retailer, open_tasks)
+        open_now = "select count(*) from scrape.tasks where state in ('pending', 'retry_wait', 'leased')"
+        most.append(tx.execute(open_now).fetchone()[0])
+        waiting.append(len(discovery.waiting(tx, run_id)))
+        return admitted
+
+    waiting: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrape_assets.store.discovery.admit", watched)
+        collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 120
+    assert max(most) <= 10
+    assert max(waiting) == 1
+    assert_sound(pool)
+
+
+def test_a_list_in_a_file_waits_too_where_there_is_no_room(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, [f"/p/{n}" for n in range(50)])})
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "fetch: {rate: none, open_tasks: 8, robots: ignore}\n")
+    dataset = make.load.dataset(tmp_path, "prices")
+    (planned,) = plan.plan(pool, dataset, WINDOW, now=NOW)
+    assert planned.planned == 50
+    assert rows(pool, "select count(*) from scrape.tasks") == [(8,)]
+    shown = status.run_status(pool, RUN)
+    assert shown is not None
+    (waits,) = shown["retailers"][0]["waiting_for_room"]
+    assert (waits["pages"], waits["origin"]) == (42, shop.url)
+    assert waits["oldest_seconds"] >= 0
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 50
+    assert_sound(pool)
+
+
+def test_a_partition_that_is_closed_gives_up_what_waits_as_well(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, [f"/p/{n}" for n in range(50)])})
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "fetch: {rate: none, open_tasks: 8, robots: ignore}\n")
+    dataset = make.load.dataset(tmp_path, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    assert accept.accept_retailer(pool, dataset, RUN, "north").state == "collecting"
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.run_partitions set closing_at = clock_timestamp()")
+    control.tidy(pool)
+    assert rows(pool, "select state, count(*) from scrape.tasks group by 1") == [("quarantined", 50)]
+    assert accept.accept_retailer(pool, dataset, RUN, "north").state == "rejected"
+    assert_sound(pool)
+
+
+@pytest.mark.parametrize("point", ["K7", "K8", "K9"])
+def test_what_a_page_names_is_there_with_its_commit_or_not_at_all(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, point: str
+) -> None:
+    catalogue = Catalogue(60)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    log = tmp_path / "fired"
+    failpoints.arm(f"{point}=raise", str(log))
+    with pytest.raises(failpoints.Reached):
+        collect(pool, tmp_path, dataset)
+    assert log.exists()
+    failpoints.arm("", None)
+    committed = rows(pool, "select count(*) from scrape.tasks where state = 'committed'")
+    known = rows(pool, "select count(*) from scrape.links")
+    assert (committed[0][0] > 0) == (known[0][0] > 0)
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "update scrape.tasks set lease_until = clock_timestamp() - interval '1 hour',"
+            " deadline_at = clock_timestamp() where state = 'leased'"
+        )
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 60
+    assert rows(pool, "select max(n) from (select count(*) as n from scrape.observations group by entity_key) x") == [
+        (1,)
+    ]
+    assert_sound(pool)
+
+
+def test_two_workers_that_walk_one_listing_begin_its_second_pass_once(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    catalogue = Catalogue(6 * PER_PAGE)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES["listing"])
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+
+    async def both() -> None:
+        machines = [Machine(tmp_path / "artifacts", name, {}) for name in ("w1", "w2")]
+        await asyncio.gather(*(run.collect_partitions(pool, one, work) for one in machines))
+
+    asyncio.run(both())
+    passes = rows(pool, "select page_type, count(*) from scrape.tasks where discovers group by 1 order by 1")
+    assert passes == [("listing-1", 6), ("listing-2", 6)]
+    assert shop.requests["/list"] == 2
+    assert len(skus(pool)) == 6 * PER_PAGE
+
+
+def test_what_robots_txt_forbids_is_no_list_that_ended(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(10)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    shop.robots = Answer(body=b"User-agent: *\nDisallow: /list\n")
+    dataset = declared(tmp_path, shop, MODES["listing"])
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert checks["discovery"]["got"].startswith("0 of 1")
+
+
+def test_a_repair_of_products_leaves_the_lists_alone(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(30)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES["sitemap"])
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "accepted"
+    wanted = Selection(page_type="product", mode="refetch")
+    recover.begin(pool, dataset, RUN, wanted, recover.select(pool, dataset, RUN, wanted))
+    before = shop.requests["/sitemap.xml"]
+    collect(pool, tmp_path, dataset)
+    assert shop.requests["/sitemap.xml"] == before
+    assert judged(pool, dataset)[0] == "accepted"
+    assert len(skus(pool)) == 30
+    assert_sound(pool)

@@ -1,0 +1,426 @@
+"""One budget per origin: turns, shares, pauses and their pressure, whoever asks. On the database's clock alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.flow import plan, run
+from scrape_assets.flow.run import Machine
+from scrape_assets.rules.budget import Budget
+from scrape_assets.store import origins, postgres
+from scrape_assets.store.postgres import Pool
+from tests.helpers import make
+from tests.helpers.site import Site, product, site
+
+ORIGIN = "https://shop.example"
+WINDOW = "2026-03-05"
+RUN = f"prices@{WINDOW}"
+NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+def declared(pool: Pool, budget: Budget, origin: str = ORIGIN) -> None:
+    with postgres.transaction(pool) as tx:
+        origins.declare(tx, [origin], budget)
+
+
+def turn(pool: Pool, hold_seconds: float = 60.0) -> origins.Turn:
+    with postgres.transaction(pool) as tx:
+        return origins.take_turn(tx, ORIGIN, hold_seconds)
+
+
+def share(pool: Pool, worker: str, wanted: int, in_use: int = 0, seconds: float = 60.0, patience: float = 300.0) -> int:
+    with postgres.transaction(pool) as tx:
+        asked = {ORIGIN: (wanted, in_use)}
+        return origins.share(tx, worker, asked, seconds=seconds, patience_seconds=patience)[ORIGIN].slots
+
+
+def changed(pool: Pool, what: str) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute(f"update scrape.origins set {what}".encode())
+
+
+def gap(pool: Pool) -> float:
+    with postgres.transaction(pool) as tx:
+        return tx.execute("select scrape.gap_seconds(o) from scrape.origins o").fetchone()[0]
+
+
+def pause(pool: Pool, seconds: float, *, doubles: bool) -> float:
+    """How many seconds it is paused for now."""
+    with postgres.transaction(pool) as tx:
+        origins.pause(tx, ORIGIN, seconds, "it said so", doubles=doubles, cap_seconds=1000.0)
+        left = "select extract(epoch from paused_until - clock_timestamp())::float8 from scrape.origins"
+        return round(tx.execute(left).fetchone()[0])
+
+
+def test_a_turn_is_one_workers_and_the_next_one_a_gap_later(pool: Pool) -> None:
+    declared(pool, Budget(100.0, 8))
+    assert turn(pool).starts == 1
+    waits = turn(pool)
+    assert waits.starts == 0
+    assert 99 < waits.wait_seconds <= 102.1
+    changed(pool, "next_start_at = clock_timestamp()")
+    assert turn(pool).starts == 1
+
+
+def test_of_turns_asked_for_at_one_moment_one_is_given(pool: Pool) -> None:
+    declared(pool, Budget(100.0, 8))
+    together = threading.Barrier(6)
+
+    def ask(_: int) -> int:
+        together.wait()
+        return turn(pool).starts
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sorted(threads.map(ask, range(6))) == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_turn_of_a_fast_origin_holds_several_starts_that_last_as_long_as_their_gaps(pool: Pool) -> None:
+    declared(pool, Budget(0.01, 8))
+    given = turn(pool)
+    assert (given.starts, given.gap) == (5, 0.01)
+    with postgres.transaction(pool) as tx:
+        left = "select extract(epoch from next_start_at - clock_timestamp())::float8 from scrape.origins"
+        assert tx.execute(left).fetchone()[0] <= 0.06
+
+
+def test_a_gap_through_the_response_begins_when_it_ends_or_its_worker_cannot_live_any_more(pool: Pool) -> None:
+    declared(pool, Budget(10.0, 8, gap_through_response=True))
+    given = turn(pool, hold_seconds=60.0)
+    assert given.starts == 1
+    assert given.held_until is not None
+    assert turn(pool).starts == 0
+    with postgres.transaction(pool) as tx:
+        origins.end_turn(tx, ORIGIN, given.held_until)
+        left = tx.execute("select extract(epoch from next_start_at - clock_timestamp())::float8 from scrape.origins")
+        assert 9 < left.fetchone()[0] <= 10
+        # A worker that comes back late ends no turn but its own.
+        origins.end_turn(tx, ORIGIN, given.held_until)
+        again = tx.execute("select extract(epoch from next_start_at - clock_timestamp())::float8 from scrape.origins")
+        assert again.fetchone()[0] <= 10
+
+
+def test_the_requests_of_a_day_are_counted_for_all_and_the_next_day_begins_anew(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8, per_day=3))
+    assert [turn(pool).starts for _ in range(4)] == [1, 1, 1, 0]
+    spent = turn(pool)
+    assert spent.paused
+    with postgres.transaction(pool) as tx:
+        until, reason = tx.execute("select paused_until, pause_reason from scrape.origins").fetchone()
+    assert (until.hour, until.minute, until.second) == (0, 0, 0)
+    assert "3 requests of this day" in reason
+    changed(pool, "day = day - 1, paused_until = clock_timestamp()")
+    assert turn(pool).starts == 1
+
+
+def test_the_rate_of_robots_txt_holds_where_it_is_the_slower_one(pool: Pool) -> None:
+    declared(pool, Budget(1.0, 8))
+    for delay, expected in ((5.0, 5.0), (0.5, 1.0)):
+        with postgres.transaction(pool) as tx:
+            origins.set_robots_delay(tx, ORIGIN, delay)
+        assert gap(pool) == expected
+
+
+def test_a_site_that_names_no_time_is_left_alone_twice_as_long_each_time_until_it_was_calm(pool: Pool) -> None:
+    declared(pool, Budget(1.0, 8, calm_seconds=50.0))
+    over = "paused_until = clock_timestamp() - interval '1 second'"
+    lengths = []
+    for _ in range(4):
+        lengths.append(pause(pool, 10.0, doubles=True))
+        assert pause(pool, 10.0, doubles=True) == lengths[-1], "what was asked before it presses no further"
+        changed(pool, over)
+    assert lengths == [10, 20, 40, 80]
+    assert gap(pool) == 16.0, "it comes back slowly"
+    # A calm time forgives one doubling.
+    for calm, expected in ((51, 8.0), (101, 4.0), (1000, 1.0)):
+        changed(pool, f"paused_until = clock_timestamp() - interval '{calm} seconds'")
+        assert gap(pool) == expected
+    assert pause(pool, 10.0, doubles=True) == 10
+
+
+def test_a_site_that_names_a_time_is_left_alone_for_that_and_a_longer_pause_is_never_shortened(pool: Pool) -> None:
+    declared(pool, Budget(1.0, 8))
+    assert pause(pool, 600.0, doubles=False) == 600
+    assert pause(pool, 5.0, doubles=False) == 600
+    changed(pool, "paused_until = clock_timestamp() - interval '1 second'")
+    assert pause(pool, 5.0, doubles=False) == 5
+
+
+def test_an_unpaced_origin_comes_back_slowly_too(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8))
+    assert gap(pool) == 0
+    pause(pool, 10.0, doubles=True)
+    changed(pool, "paused_until = clock_timestamp()")
+    assert gap(pool) == 0.2
+
+
+def test_what_reaches_nothing_pauses_its_origin_at_the_fifth_time_in_a_row_and_sooner_while_it_comes_back(
+    pool: Pool,
+) -> None:
+    declared(pool, Budget(0.0, 8))
+
+    def failing(times: int) -> bool:
+        with postgres.transaction(pool) as tx:
+            origins.unreachable(tx, ORIGIN, times, 10.0, "nobody there")
+            return bool(origins.paused(tx, [ORIGIN]))
+
+    assert not failing(4)
+    with postgres.transaction(pool) as tx:
+        origins.reached(tx, [ORIGIN])
+    assert not failing(4), "an answer in between says that it is there"
+    assert failing(1)
+    changed(pool, "paused_until = clock_timestamp()")
+    assert not failing(1)
+    assert failing(1)
+
+
+def test_shares_are_never_more_than_the_origin_allows_whoever_asks_at_one_moment(pool: Pool) -> None:
+    """Case BC014."""
+    declared(pool, Budget(0.0, 2))
+    together = threading.Barrier(8)
+
+    def ask(worker: int) -> int:
+        together.wait()
+        return share(pool, f"w{worker}", wanted=8)
+
+    for _ in range(50):
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(ask, range(8)))
+        with postgres.transaction(pool) as tx:
+            assert tx.execute("select sum(slots) from scrape.origin_shares").fetchone()[0] <= 2
+
+
+def test_a_worker_that_comes_later_gets_its_part_when_the_first_gives_back(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8))
+    assert share(pool, "first", wanted=8, in_use=0) == 8
+    assert share(pool, "second", wanted=8) == 0, "all of them are the first one's"
+    assert share(pool, "first", wanted=8, in_use=6) == 6, "requests that are under way are no one else's"
+    assert share(pool, "second", wanted=8) == 2
+    assert share(pool, "first", wanted=8, in_use=3) == 4
+    assert share(pool, "second", wanted=8, in_use=2) == 4
+
+
+def test_a_worker_alone_has_all_of_it_again(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8))
+    share(pool, "first", wanted=8)
+    share(pool, "second", wanted=8)
+    assert share(pool, "first", wanted=8) == 4
+    with postgres.transaction(pool) as tx:
+        origins.leave(tx, "second")
+    assert share(pool, "first", wanted=8) == 8
+
+
+def test_what_a_dead_worker_had_is_free_when_its_time_is_over(pool: Pool) -> None:
+    """Case BC012."""
+    declared(pool, Budget(0.0, 1))
+    assert share(pool, "dead", wanted=8, seconds=0.3) == 1
+    assert share(pool, "next", wanted=8) == 0
+    time.sleep(0.35)
+    assert share(pool, "next", wanted=8) == 1
+
+
+def test_more_workers_than_slots_take_turns(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 1))
+    assert [share(pool, name, wanted=4) for name in "abc"] == [1, 0, 0]
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origin_shares set since = clock_timestamp() - interval '6 seconds'")
+    assert share(pool, "a", wanted=4, in_use=1) == 1, "not before its request has ended"
+    assert share(pool, "a", wanted=4) == 0
+    assert share(pool, "c", wanted=4) == 1
+    assert share(pool, "a", wanted=4) == 0
+
+
+def test_nobody_holds_more_pages_of_a_slow_origin_than_may_start_in_time(pool: Pool) -> None:
+    declared(pool, Budget(60.0, 8))
+    assert share(pool, "w", wanted=8, patience=300.0) == 5
+    declared(pool, Budget(3600.0, 8))
+    assert share(pool, "w", wanted=8, patience=300.0) == 1
+
+
+def test_retailers_that_share_an_origin_share_what_the_careful_one_allows(pool: Pool, tmp_path: Path) -> None:
+    dataset = make.dataset(tmp_path, {"north": (ORIGIN, ["/p/1"]), "south": (ORIGIN, ["/p/2"])})
+    file = tmp_path / "datasets/prices/retailers/south.yaml"
+    file.write_text(file.read_text() + "fetch: {rate: 1/s, concurrency: 2, per_day: 50}\n")
+    dataset = make.load.dataset(tmp_path, "prices")
+    for name in ("north", "south"):
+        plan.plan(pool, dataset, WINDOW, now=NOW, retailers=[name])
+        with postgres.transaction(pool) as tx:
+            row = tx.execute("select interval_seconds, concurrency, per_day from scrape.origins").fetchone()
+        assert tuple(row) == (1.0, 2, 50)
+
+
+# robots.txt
+
+
+def collected(
+    pool: Pool, folder: Path, shop: Site, paths: list[str], *, fetch: str = "", seconds: float = 60.0
+) -> None:
+    """The window is collected as far as it comes in that time."""
+    dataset = robotic(folder, shop, paths, fetch)
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+
+    async def collect() -> None:
+        workers: list[Any] = []
+        work = run.assignments(pool, dataset, WINDOW, ["north"])
+        collecting = asyncio.create_task(
+            run.collect_partitions(pool, Machine(folder / "artifacts", "w", {}), work, on_worker=workers.append)
+        )
+        done, _ = await asyncio.wait([collecting], timeout=seconds)
+        if not done:
+            workers[0].stop()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+    asyncio.run(collect())
+
+
+def robotic(folder: Path, shop: Site, paths: list[str], fetch: str) -> Dataset:
+    more = "key: [sku]\n" + (f"fetch: {fetch}\n" if fetch else "")
+    return make.dataset(folder, {"north": (shop.url, paths)}, more=more)
+
+
+def ended(pool: Pool) -> dict[str, str]:
+    with postgres.transaction(pool) as tx:
+        rows = tx.execute("select url, state || coalesce(' ' || last_failure_class, '') from scrape.tasks").fetchall()
+    return {url.partition("/p/")[2]: text for url, text in rows}
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(
+    ("body", "allowed"),
+    [
+        (BOM + b"User-agent: *\nDisallow: /p/b\n", "a"),
+        (b"User-agent: *\rDisallow: /p/b\r", "a"),
+        ("User-agent: *\r\nDisallow: /p/b\r\n".encode("utf-16"), "a"),
+        (b"User-agent: scrape_assets\nDisallow: /p/b\n\nUser-agent: *\nDisallow: /\n", "a"),
+        (b"User-agent: other\nDisallow: /\n", "ab"),
+        (b"<!doctype html><title>User-agent: *\nDisallow: /</title>", "ab"),
+        (b"User-agent: *\nDisallow: /\nAllow: /p/a$\n", "a"),
+        (b"", "ab"),
+    ],
+    ids=["bom", "cr", "utf16", "ours", "others", "html", "longest", "empty"],
+)
+def test_what_robots_txt_forbids_is_not_asked_for(
+    pool: Pool, tmp_path: Path, shop: Site, body: bytes, allowed: str
+) -> None:
+    """Case BC066."""
+    shop.robots = (200, body)
+    collected(pool, tmp_path, shop, ["/p/a", "/p/b"])
+    assert ended(pool) == {name: "committed" if name in allowed else "quarantined robots" for name in "ab"}
+    assert sorted(shop.requests) == [f"/p/{name}" for name in allowed]
+    assert shop.robots_requests == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0.5", 0.5), ("86400", 60.0), ("nan", 0.0), ("-5", 0.0), ("inf", 0.0), ("soon", 0.0), ("0", 0.0)],
+)
+def test_a_crawl_delay_is_obeyed_as_far_as_a_window_can_end(
+    pool: Pool, tmp_path: Path, shop: Site, text: str, expected: float
+) -> None:
+    shop.robots = (200, f"User-agent: *\nCrawl-delay: {text}\n".encode())
+    collected(pool, tmp_path, shop, ["/p/a"])
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select robots_delay from scrape.origins").fetchone()[0] == expected
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_robots_txt_that_is_not_there_forbids_nothing(pool: Pool, tmp_path: Path, shop: Site, status: int) -> None:
+    shop.robots = (status, b"User-agent: *\nDisallow: /\n")
+    collected(pool, tmp_path, shop, ["/p/a"])
+    assert ended(pool) == {"a": "committed"}
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_nothing_is_asked_for_before_robots_txt_can_be_read(
+    pool: Pool, tmp_path: Path, shop: Site, status: int
+) -> None:
+    shop.robots = (status, b"")
+    collected(pool, tmp_path, shop, ["/p/a"], seconds=2.0)
+    assert ended(pool) == {"a": "pending"}
+    assert shop.requests == {}
+    assert shop.robots_requests >= 2, "it is asked for again"
+    with postgres.transaction(pool) as tx:
+        assert "robots.txt cannot be read" in tx.execute("select pause_reason from scrape.origins").fetchone()[0]
+    shop.robots = (200, b"")
+    collected(pool, tmp_path, shop, ["/p/a"])
+    assert ended(pool) == {"a": "committed"}
+
+
+def test_the_copy_of_an_earlier_run_holds_while_the_site_gives_none(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "insert into scrape.runs (run_id, dataset_id, collection_window, window_start, window_end)"
+            " values ('prices@2026-03-04', 'prices', '2026-03-04', '2026-03-04', '2026-03-05')"
+        )
+        origins.ask_robots(tx, "prices@2026-03-04", shop.url, 60)
+        origins.keep_robots(tx, "prices@2026-03-04", shop.url, 200, "User-agent: *\nDisallow: /p/b", None)
+    shop.robots = (503, b"")
+    collected(pool, tmp_path, shop, ["/p/a", "/p/b"])
+    assert ended(pool) == {"a": "committed", "b": "quarantined robots"}
+
+
+def test_whoever_answers_for_the_site_may_ignore_it(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    shop.robots = (200, b"User-agent: *\nDisallow: /\n")
+    collected(pool, tmp_path, shop, ["/p/a"], fetch="{rate: none, robots: ignore}")
+    assert ended(pool) == {"a": "committed"}
+    assert shop.robots_requests == 0
+
+
+def test_a_redirect_to_what_robots_txt_forbids_is_not_followed(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    """Case BC048."""
+    shop.robots = (200, b"User-agent: *\nDisallow: /private\n")
+    shop.answer = lambda path: (302, {"location": "/private/a"}, b"") if path == "/p/a" else (200, {}, product("b"))
+    collected(pool, tmp_path, shop, ["/p/a"])
+    assert ended(pool) == {"a": "quarantined redirected"}
+    assert sorted(shop.requests) == ["/p/a"]
+
+
+def test_each_hop_of_a_redirect_takes_a_turn(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    seen: list[float] = []
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        seen.append(time.monotonic())
+        hop = int(path[3:])
+        return (302, {"location": f"/p/{hop + 1}"}, b"") if hop < 4 else (200, {}, product("b"))
+
+    shop.answer = answer
+    collected(pool, tmp_path, shop, ["/p/1"], fetch="{rate: 5/s, robots: ignore}")
+    assert len(seen) == 4
+    assert min(later - earlier for earlier, later in pairwise(seen)) >= 0.199
+
+
+def test_a_429_holds_all_back_at_once_and_costs_no_page_its_attempts(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    """Case BC032."""
+    until = time.monotonic() + 4.0
+    early: list[str] = []
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        if time.monotonic() < until:
+            early.append(path)
+            return 429, {"retry-after": "2"}, b""
+        return 200, {}, product(path[3:])
+
+    shop.answer = answer
+    collected(pool, tmp_path, shop, [f"/p/{n}" for n in range(60)], fetch="{rate: 20/s, robots: ignore}")
+    assert {text.split()[0] for text in ended(pool).values()} == {"committed"}
+    assert 1 <= len(early) < 10, "every worker went on asking"
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select max(attempt_count) from scrape.tasks").fetchone()[0] == 1
