@@ -52,6 +52,8 @@ FENCE = f"t.lease_owner is not null and t.lease_token = r.lease_token{LOCKED}t.a
 LEASE = "sql/queries/20_lease.sql"
 COMMIT = "sql/queries/40_commit.sql"
 PUBLISH = "sql/queries/60_publish.sql"
+ORIGINS = "sql/queries/25_origins.sql"
+DISCOVER = "sql/queries/45_discover.sql"
 TESTS = "tests/integration/"
 RULES = "scrape_assets/rules/"
 READING = ("tests/unit/test_zero_config.py", "tests/pages/test_visible_pages.py")
@@ -641,6 +643,118 @@ MUTATIONS = (
         "(rows is not None and said.failure_class is not None)",
         "False",
         ("tests/unit/test_golden.py",),
+    ),
+    Mutation(
+        "a turn while another one's is running",
+        ORIGINS,
+        "or a.next_start_at > a.at or",
+        "or",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "a turn of a paused origin",
+        ORIGINS,
+        "case when a.paused_until > a.at or",
+        "case when",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "a day without an end",
+        ORIGINS,
+        "o.day_count + g.starts",
+        "g.starts",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "shares without a look at what others have",
+        ORIGINS,
+        "least(a.concurrency - o.taken,",
+        "least(a.concurrency,",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "shares without the origin's lock",
+        "scrape_assets/store/origins.py",
+        'sql.many(tx, "lock_origins"',
+        'sql.many(tx, "paused_origins"',
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "a second trouble no longer than the first",
+        ORIGINS,
+        "else power(2, scrape.pressure_left(o)) end",
+        "else 1 end",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "a page is asked for although robots.txt cannot be read",
+        "scrape_assets/flow/robots.py",
+        "                return _failure(answer)\n",
+        "                return True\n",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "the next hop takes no turn",
+        "scrape_assets/sources/http.py",
+        "if self._gate is None:\n            return await transport",
+        "if self._gate is None or self._chain:\n            return await transport",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "what a page names is not counted under its partition's lock",
+        "scrape_assets/store/commit.py",
+        'sql.maybe(tx, "lock_partition", run_id=run_id, retailer=retailer)',
+        "pass",
+        (f"{TESTS}test_discovery.py", f"{TESTS}test_commit.py"),
+    ),
+    Mutation(
+        "what a stale page names is kept",
+        "scrape_assets/store/commit.py",
+        "if result.discovered and result.lease.attempt_id in passed:",
+        "if result.discovered:",
+        (f"{TESTS}test_discovery.py", f"{TESTS}test_protocol.py"),
+    ),
+    Mutation(
+        "what waits for room is forgotten",
+        DISCOVER,
+        "limit greatest(0, r.free)",
+        "limit 1000000",
+        (f"{TESTS}test_discovery.py",),
+    ),
+    Mutation(
+        "a retailer is judged while pages wait for room",
+        "sql/queries/50_accept.sql",
+        "(select count(*) from scrape.frontier where run_id = %(run_id)s and retailer = %(retailer)s) as open",
+        "0 as open",
+        (f"{TESTS}test_discovery.py", f"{TESTS}test_protocol.py"),
+    ),
+    Mutation(
+        "a list that comes back to itself has ended well",
+        "scrape_assets/rules/chain.py",
+        "if named_before_by is not None:",
+        "if False:",
+        (f"{TESTS}test_discovery.py", "tests/unit/test_discover.py"),
+    ),
+    Mutation(
+        "an answer without a page stands for the newest page of any address",
+        "scrape_assets/sources/http.py",
+        "if name not in _CONDITIONS}",
+        "if name}",
+        (f"{TESTS}test_revalidate.py",),
+    ),
+    Mutation(
+        "an older look replaces a newer one",
+        COMMIT,
+        "where known.verified_at <= excluded.verified_at",
+        "where true",
+        (f"{TESTS}test_revalidate.py",),
+    ),
+    Mutation(
+        "a repair believes that a page is what it was",
+        "scrape_assets/flow/revalidate.py",
+        "and claim.recovery_batch_id is None",
+        "",
+        (f"{TESTS}test_revalidate.py",),
     ),
 )
 

@@ -48,7 +48,7 @@ site: {site}
 basis: ""                        # why we may collect this site: robots and terms read, when, by whom
 urls: {{file: {retailer}.csv}}       # url, and optionally entity, page_type, context, priority
 # key: [sku]                     # what identifies an offer; else the inventory's entity, else the page's address
-# Without fields, JSON-LD, microdata and OpenGraph are read. Where a site has none of them:
+# Without fields, JSON-LD, microdata, RDFa, OpenGraph and the visible page are read. Where that is not enough:
 # product:
 #   expect: article.product      # only the right page has this
 #   fields:

@@ -131,6 +131,9 @@ class FetchRule(_Declared):
     open_tasks: int = Field(
         default=250_000, ge=1, description="open tasks per run and origin; what else is known waits for room"
     )
+    revalidate: bool = Field(
+        default=True, description="whether a site that tells by ETag or Last-Modified is asked for changed pages only"
+    )
     robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
     wait_for: CssSelector | None = Field(default=None, description="CSS selector of what scripts put on the page")
     block: tuple[subrequests.Blockable, ...] = Field(

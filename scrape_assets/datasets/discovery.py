@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -70,6 +70,9 @@ class UrlsRule(BaseModel):
     per_page: int = Field(default=50_000, ge=1, description="the most addresses of one kind that one page may name")
     step: int | None = Field(default=None, ge=1, description="how far apart two offsets are")
     passes: int = Field(default=2, ge=1, le=2, description="how often a listing, or a list with offsets, is walked")
+    lastmod: Literal["ignore", "trust"] = Field(
+        default="ignore", description="trust: a page that its sitemap calls older than our copy is not asked for"
+    )
     expect: Annotated[str, AfterValidator(_count_range)] | None = Field(
         default=None, description="how many items there are, as 45k..55k"
     )
@@ -97,6 +100,8 @@ class UrlsRule(BaseModel):
                 selector = getattr(self, name)
                 if selector is not None:
                     _css(name, selector)
+        if self.lastmod == "trust" and mode != "sitemap":
+            raise ValueError(f"lastmod means nothing with {mode}; only sitemaps say it")
         return self
 
     @property
@@ -132,6 +137,7 @@ class UrlsRule(BaseModel):
             per_page=self.per_page,
             step=self.step or 0,
             passes=self.passes,
+            trust_lastmod=self.lastmod == "trust",
         )
 
 

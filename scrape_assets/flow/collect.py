@@ -16,17 +16,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from scrape_assets import failpoints
 from scrape_assets.errors import StoreUnreachable
-from scrape_assets.flow import stored
+from scrape_assets.flow import revalidate, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
 from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
+from scrape_assets.flow.revalidate import Standing
 from scrape_assets.flow.robots import Robots
 from scrape_assets.flow.sessions import Sessions, Unready
 from scrape_assets.flow.turns import BrowserGates, NotNow, OriginPaused, PageGate, TurnLost, Turns
@@ -39,7 +41,7 @@ from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.sources.http import Jar
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
-from scrape_assets.store.lease import Claim, Lease
+from scrape_assets.store.lease import Claim, Known, Lease
 from scrape_assets.store.postgres import Pool
 
 NO_ROOM_SECONDS = 0.2
@@ -196,8 +198,11 @@ class Worker:
         for origin in self._origins.get(id(assignment), assignment.origins):
             if free - taken <= 0 or origin in self._turns.paused:
                 continue
-            known = await self._may_ask(assignment, origin)
-            wanted = min(free - taken, self._turns.room(origin)) if known else 0
+            may = await self._may_ask(assignment, origin)
+            if isinstance(may, FetchFailure):
+                taken += await self._fail_one(assignment, origin, may)
+                continue
+            wanted = min(free - taken, self._turns.room(origin)) if may else 0
             if wanted <= 0:
                 full = True
                 continue
@@ -208,8 +213,20 @@ class Worker:
             taken += len(claims)
         return None if full and not taken else taken
 
-    async def _may_ask(self, assignment: Assignment, origin: str) -> bool:
-        """Whether this worker's share of the origin and the origin's robots.txt are known."""
+    async def _fail_one(self, assignment: Assignment, origin: str, unread: FetchFailure) -> int:
+        """The next page has met what its origin's robots.txt met; how many pages there were."""
+        claims = await self._patiently(self._claim, assignment, origin, 1)
+        for claim in claims:
+            self._put(assignment, conclude(assignment, claim, origin, unread, None, claim.leased_at, random.random()))
+        await self._robots.rest(assignment, origin)
+        return len(claims)
+
+    async def _may_ask(self, assignment: Assignment, origin: str) -> bool | FetchFailure:
+        """Whether this worker's share of the origin and the origin's robots.txt are known.
+
+        A robots.txt that cannot be read fails the next page in its stead, so that a site that never gives one is a
+        failure with a reason and an end, and not a run that stands still.
+        """
         if self._turns.is_unknown(origin):
             with suppress(StoreUnreachable):
                 await self._turns.refresh()
@@ -302,6 +319,7 @@ class Worker:
     ) -> None:
         """One claimed task: its page is fetched and judged, and the result is with the committer."""
         jar: Jar | None = None
+        still: Standing | None = None
         try:
             if origin in self._turns.paused:
                 raise OriginPaused
@@ -315,9 +333,8 @@ class Worker:
                     return
                 answer, observed_at = page
             else:
-                answer, jar = await self._sessions.page(assignment, claim)
+                answer, jar, still = await self._page(assignment, claim, origin)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
-                await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
             failpoints.reach("K4")
             self._fetched(assignment, claim, origin, fetching, room)
             judged = await self._judge(assignment, claim, answer)
@@ -327,6 +344,7 @@ class Worker:
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
                 judged = await self._judge(assignment, claim, answer)
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
+            revalidate.remember(result, claim, answer, still)
             if claim.from_artifact is not None:
                 stored.keep(result, claim)
             self._put(assignment, result)
@@ -350,6 +368,30 @@ class Worker:
             if origin:
                 self._turns.end(origin, shown=_is_shown(assignment))
         room.set()
+
+    async def _page(
+        self, assignment: Assignment, claim: Claim, origin: str
+    ) -> tuple[Response | FetchFailure, Jar | None, Standing | None]:
+        """The page, asked for as far as it may have changed."""
+        if claim.known is None:
+            answer, jar = await self._asked(assignment, claim, origin)
+            return answer, jar, None
+        if (still := await asyncio.to_thread(revalidate.unasked, self._artifacts, claim)) is not None:
+            return still.page, None, still
+        answer, jar = await self._asked(assignment, claim, origin, claim.known)
+        if (still := await asyncio.to_thread(revalidate.confirmed, self._artifacts, claim, answer)) is not None:
+            return still.page, jar, still
+        if isinstance(answer, Response) and answer.status == HTTPStatus.NOT_MODIFIED:
+            # Its bytes are gone, or are not what they were.
+            answer, jar = await self._asked(assignment, claim, origin)
+        return answer, jar, None
+
+    async def _asked(
+        self, assignment: Assignment, claim: Claim, origin: str, known: Known | None = None
+    ) -> tuple[Response | FetchFailure, Jar | None]:
+        answer, jar = await self._sessions.page(assignment, claim, known)
+        await self._turns.heed(origin, answer, assignment.dataset.retry.policy)
+        return answer, jar
 
     async def _judge(self, assignment: Assignment, claim: Claim, answer: Response | FetchFailure) -> Judgement | None:
         """What the page says; None when there is none."""
@@ -472,6 +514,7 @@ class Worker:
             )
         if claims:
             failpoints.reach("K1")
+            claims = revalidate.look_up(self._pool, assignment, claims)
         return claims
 
     def _claim_stored(self, assignment: Assignment, wanted: int) -> list[Claim]:

@@ -20,7 +20,7 @@ from scrape_assets import failpoints
 from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 from scrape_assets.flow import control
 from scrape_assets.rules import refusals
-from scrape_assets.rules.states import FailureClass, Outcome, TaskState
+from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
 from scrape_assets.store import commit as store
 from scrape_assets.store import postgres
 from scrape_assets.store.artifacts import SegmentWriter
@@ -132,6 +132,8 @@ class Committer:
             if result.body is None:
                 continue
             sha256 = result.artifact_sha256 = hashlib.sha256(result.body).hexdigest()
+            if result.page and result.page.sha256 == sha256 and result.page_state == PageState.EXPECTED:
+                result.page_state = PageState.UNCHANGED
             if sha256 in places:
                 continue
             failed = result.outcome != Outcome.COMMITTED
@@ -144,7 +146,7 @@ class Committer:
             header = {
                 "url": result.final_url,
                 "redirects": result.redirects,
-                "status": result.http_status,
+                "status": result.body_status or result.http_status,
                 "content_type": result.content_type,
                 "observed_at": result.observed_at,
             }

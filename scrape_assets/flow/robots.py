@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
@@ -29,13 +30,17 @@ class Robots:
         self._pool = pool
         self._source = source
         self._known: dict[tuple[str, str], RobotsRules] = {}
+        self._unread: dict[tuple[str, str], Response | FetchFailure] = {}
 
     def known(self, run_id: str, origin: str) -> RobotsRules | None:
         """What was read of it, if it was."""
         return self._known.get((run_id, origin))
 
-    async def read(self, assignment: Assignment, origin: str, gate: Gate) -> bool:
-        """Whether the origin's rules are known now; if not, somebody else asks for them, or it is paused."""
+    async def read(self, assignment: Assignment, origin: str, gate: Gate) -> bool | FetchFailure:
+        """Whether the origin's rules are known now; if not, somebody else asks for them, or they cannot be read.
+
+        After a failure comes `rest`.
+        """
         run_id = assignment.run.run_id
         if assignment.retailer.fetch.robots == "ignore" or (run_id, origin) in self._known:
             return True
@@ -52,12 +57,18 @@ class Robots:
             if said is None and kept is not None:
                 said = Read(kept.body, f"it cannot be read ({_why(answer)}); the copy of an earlier run holds")
             if said is None:
-                await asyncio.to_thread(self._wait, assignment, origin, answer)
-                return False
+                self._unread[run_id, origin] = answer
+                return _failure(answer)
             kept = await asyncio.to_thread(self._keep, run_id, origin, answer.status, said)
         self._known[run_id, origin] = found = RobotsRules(kept.body)
         await asyncio.to_thread(self._delay, origin, found.delay_seconds)
         return True
+
+    async def rest(self, assignment: Assignment, origin: str) -> None:
+        """The origin is paused before its rules are asked for again."""
+        answer = self._unread.pop((assignment.run.run_id, origin))
+        with suppress(StoreUnreachable):
+            await asyncio.to_thread(self._wait, assignment, origin, answer)
 
     async def _fetch(self, assignment: Assignment, origin: str, gate: Gate) -> Response | FetchFailure:
         fetch = assignment.retailer.fetch
@@ -105,7 +116,7 @@ class Robots:
                 tx,
                 origin,
                 asked or assignment.dataset.retry.base_seconds,
-                f"its robots.txt cannot be read ({_why(answer)}), and nothing is asked for before it is",
+                _failure(answer).reason,
                 doubles=asked is None,
                 cap_seconds=max(CAP_SECONDS, asked or 0.0),
             )
@@ -119,6 +130,15 @@ def _said(answer: Response | FetchFailure) -> Read | None:
     if answer.failure_class is FailureClass.TOO_LARGE:
         return Read("", f"{answer.reason}: no rules")
     return None
+
+
+def _failure(answer: Response | FetchFailure) -> FetchFailure:
+    """What a page that waits for it meets."""
+    reason = f"its robots.txt cannot be read ({_why(answer)}), and nothing is asked for before it is"
+    if isinstance(answer, FetchFailure):
+        return FetchFailure(answer.failure_class, reason)
+    limited = answer.status == HTTPStatus.TOO_MANY_REQUESTS
+    return FetchFailure(FailureClass.RATE_LIMITED if limited else FailureClass.HTTP_5XX, reason)
 
 
 def _why(answer: Response | FetchFailure) -> str:

@@ -18,7 +18,7 @@ from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
 from scrape_assets.sources.http import Jar
-from scrape_assets.store.lease import Claim
+from scrape_assets.store.lease import Claim, Known
 
 Answer = Response | FetchFailure
 
@@ -56,17 +56,22 @@ class Sessions:
         self._ask = ask
         self._sessions: dict[tuple[str, str, str, str], _Session] = {}
 
-    async def page(self, assignment: Assignment, claim: Claim) -> tuple[Answer, Jar | None]:
+    async def page(self, assignment: Assignment, claim: Claim, known: Known | None = None) -> tuple[Answer, Jar | None]:
         """The page in its context, which is set up first where that is needed; and the cookies it was asked with.
 
-        Unready when that fails.
+        A page that is `known` may be answered with 304. Unready when the set-up fails.
         """
         jar = None
         if claim.context in assignment.retailer.contexts:
             session = self._session(assignment, claim.context)
             jar = await self._renewed(assignment, claim.context, session, stale=None)
         # The text that was planned and keyed: another parser might read another host in the original.
-        return await self._ask(assignment, Request(claim.canonical_url), jar, claim, more=False), jar
+        request = Request(
+            claim.canonical_url,
+            etag=known.etag if known else None,
+            last_modified=known.last_modified if known else None,
+        )
+        return await self._ask(assignment, request, jar, claim, more=False), jar
 
     async def page_again(self, assignment: Assignment, claim: Claim, stale: Jar) -> Answer:
         """The page with new cookies, since it did not prove its context with those."""

@@ -126,7 +126,7 @@ def page_states(states: Mapping[str, int], limits: Mapping[str, float]) -> Check
     total = sum(states.values())
     shares = {state: count / total for state, count in states.items()}
     over = {name: shares[name] for name, limit in limits.items() if shares.get(name, 0.0) > limit}
-    seen = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if name != "expected")
+    seen = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if name not in ("expected", "unchanged"))
     declared = ", ".join(f"{name} at most {limit:.1%}" for name, limit in sorted(limits.items()))
     return Check(
         "page_states", not over, declared or "no more unexpected pages than declared", seen or "only expected pages"

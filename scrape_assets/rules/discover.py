@@ -6,6 +6,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
 from urllib.parse import quote, urljoin
@@ -15,6 +16,7 @@ import orjson
 from scrape_assets.rules import classify, urls
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.page import Response
+from scrape_assets.rules.revalidation import modified_at
 from scrape_assets.rules.states import FailureClass, PageState
 
 Mode = Literal["file", "sitemap", "listing", "cursor", "links", "offset"]
@@ -53,15 +55,20 @@ class DiscoverRule:
     per_page: int = 50_000
     step: int = 0
     passes: int = 1
+    trust_lastmod: bool = False
 
 
 @dataclass(slots=True)
 class Found:
-    """What a page names, in its order, as canonical addresses. `dropped` counts what it named in vain, by why."""
+    """What a page names, in its order, as canonical addresses. `dropped` counts what it named in vain, by why.
+
+    `modified`: when it says that they were last changed, where that is to be believed.
+    """
 
     items: list[str] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
     next: str | None = None
+    modified: dict[str, datetime] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
 
 
@@ -140,7 +147,8 @@ def _instead(response: Response, missing: str) -> NotRead:
 def _sitemap(response: Response, rule: DiscoverRule) -> Found | NotRead:
     try:
         body = _inflated(response.body)
-        names = list(_locations(body, response.final_url))
+        changed: dict[str, str] = {}
+        names = list(_locations(body, response.final_url, changed))
     except (SyntaxError, zlib.error, ValueError) as error:
         return _instead(response, f"the sitemap cannot be read: {error}")
     found = Found()
@@ -148,6 +156,11 @@ def _sitemap(response: Response, rule: DiscoverRule) -> Found | NotRead:
     _keep(
         found, rule, (address for is_map, address in names if is_map), found.pages, response.final_url, filtered=False
     )
+    if rule.trust_lastmod:
+        for address, text in changed.items():
+            page, at = _canonical(address), modified_at(text)
+            if page is not None and at is not None:
+                found.modified[page] = at
     if not names:
         return _instead(response, "no sitemap, feed or list of addresses names a page")
     return found
@@ -165,14 +178,13 @@ def _inflated(body: bytes) -> bytes:
     return whole
 
 
-def _locations(body: bytes, base: str) -> Iterator[tuple[bool, str]]:
-    """Whether it is a further sitemap, and its address."""
+def _locations(body: bytes, base: str, changed: dict[str, str]) -> Iterator[tuple[bool, str]]:
+    """Whether it is a further sitemap, and its address; `changed` takes the `lastmod` of an address that has one."""
     start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start != b"<":
         # A sitemap may be a plain list of addresses (sitemaps.org, "Text file").
-        for line in body.decode("utf-8-sig", "replace").splitlines():
-            if line.strip().lower().startswith(("http://", "https://")):
-                yield False, line.strip()
+        lines = (line.strip() for line in body.decode("utf-8-sig", "replace").splitlines())
+        yield from ((False, line) for line in lines if line.lower().startswith(("http://", "https://")))
         return
     from lxml import etree  # noqa: PLC0415 - a start that most retailers do not need
 
@@ -187,12 +199,19 @@ def _locations(body: bytes, base: str) -> Iterator[tuple[bool, str]]:
             if address and address.strip():
                 yield around == "sitemap", urljoin(base, address.strip())
             if name in ("url", "sitemap", "item", "entry"):
+                _note_changed(element, base, changed)
                 # What was read is let go: such a file has tens of thousands of them.
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
     if not some:
         raise ValueError("it is no XML")
+
+
+def _note_changed(element: Any, base: str, changed: dict[str, str]) -> None:
+    parts = {_name(part): (part.text or "").strip() for part in element}
+    if parts.get("loc") and parts.get("lastmod"):
+        changed[urljoin(base, parts["loc"])] = parts["lastmod"]
 
 
 def _name(element: Any) -> str:

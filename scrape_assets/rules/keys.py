@@ -52,6 +52,11 @@ def task_key(
     return _uuid(b"task", (dataset_id, retailer, context, page_type, canonical_url, collection_window))
 
 
+def page_key(dataset_id: str, retailer: str, context: str, page_type: str, canonical_url: str) -> UUID:
+    """The page in whatever window it is read."""
+    return _uuid(b"page", (dataset_id, retailer, context, page_type, canonical_url))
+
+
 def entity_key(retailer: str, parts: Sequence[str]) -> str:
     """The real thing behind a row: the retailer and the source's own ids, readable; hashed when over 512 bytes."""
     encoded = encode((retailer, *parts))

@@ -16,6 +16,9 @@ class Request:
     method: str = "GET"
     body: bytes | None = field(default=None, repr=False)
     content_type: str | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+    """With these, a site whose page is still what it was may answer 304, and nothing more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from scrape_assets.rules.states import FailureClass, TaskState
+from scrape_assets.rules.states import FailureClass, PageState, TaskState
 
 Mode = Literal["auto", "artifacts", "refetch"]
 
@@ -76,7 +76,7 @@ def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:
         return state == TaskState.QUARANTINED
     if rule == "gone":
         return state == TaskState.GONE
-    return page_state not in (None, "expected")
+    return page_state not in (None, PageState.EXPECTED, PageState.UNCHANGED)
 
 
 def reads_bytes(mode: Mode, *, stored: bool, from_page: bool, extractor_changed: bool) -> bool:

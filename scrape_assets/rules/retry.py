@@ -65,13 +65,14 @@ def retry_after(value: str | None, response_date: str | None, now: datetime) -> 
     for part in re.split(r",(?!\s*[0-9]{1,2}[ -][A-Za-z]{3})", value):
         if re.fullmatch(r"\s*[0-9]+\s*", part):
             found.append(float(part))
-        elif (until := _http_date(part)) is not None:
-            found.append((until - (_http_date(response_date) or now)).total_seconds())
+        elif (until := http_date(part)) is not None:
+            found.append((until - (http_date(response_date) or now)).total_seconds())
     usable = [seconds for seconds in found if seconds > 0]
     return min(max(usable), RETRY_AFTER_CAP_SECONDS) if usable else None
 
 
-def _http_date(text: str | None) -> datetime | None:
+def http_date(text: str | None) -> datetime | None:
+    """The moment that an HTTP date names, however sloppily it is written; None when it names none."""
     if not text or not re.search(r"[A-Za-z]{3}", text):
         return None
     try:

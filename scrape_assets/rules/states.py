@@ -112,6 +112,8 @@ class PageState(StrEnum):
     """What an answered page turned out to be."""
 
     EXPECTED = "expected"
+    UNCHANGED = "unchanged"
+    """Expected, and byte for byte what it was when it was last read."""
     CONSENT = "consent"
     CHALLENGE = "challenge"
     LOGIN = "login"

@@ -169,6 +169,7 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
             "depth": depth,
             "barren": 0,
             "position": position,
+            "modified_at": found.modified.get(address),
         }
 
     own, deeper = header["page_type"], header["depth"] + 1

@@ -50,6 +50,8 @@ _KEEPALIVE_SECONDS = 30.0
 # Never sent on to another host of the site, nor from https to http.
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
+_CONDITIONS = ("if-none-match", "if-modified-since")
+
 
 class AddressRefused(OSError):
     """A host resolves only to addresses that no page is fetched from."""
@@ -282,6 +284,8 @@ class _Fetch:
         self._first = asked.url
         self._method, self._content = asked.method, asked.body
         self._headers = {**headers, "accept-encoding": "gzip, identity"}
+        conditions = zip(_CONDITIONS, (asked.etag, asked.last_modified), strict=True)
+        self._headers |= {name: value for name, value in conditions if value is not None}
         if asked.content_type is not None:
             self._headers["content-type"] = asked.content_type
         self._site = site
@@ -401,6 +405,8 @@ class _Fetch:
             reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
             return self._end(FailureClass.REDIRECTED, reason, status, text)
         self._keep_cookies(answer, parsed)
+        # They speak of the page that was asked for, not of where it sends to.
+        self._headers = {name: value for name, value in self._headers.items() if name not in _CONDITIONS}
         if self._method == "POST" and status not in (307, 308):
             # As browsers do, and as shops expect that answer a form with a redirect (RFC 9110, 15.4).
             self._method, self._content = "GET", None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -16,6 +16,18 @@ from scrape_assets.store import discovery, origins, postgres, sql
 from scrape_assets.store.discovery import Discovered
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Transaction
+
+
+class Page(NamedTuple):
+    """A page over all windows: what it is known by, and by what the site tells whether it changed.
+
+    `sha256`: the bytes that it had before.
+    """
+
+    key: UUID
+    etag: str | None
+    last_modified: str | None
+    sha256: str | None
 
 
 @dataclass(slots=True)
@@ -55,6 +67,10 @@ class Result:
     """Whether the task may have committed before, under an earlier batch or generation."""
     discovered: Discovered | None = None
     """What the page names, where it is one that names others."""
+    page: Page | None = None
+    """What is remembered of the page when it is committed."""
+    body_status: int | None = None
+    """What the site answered with when it gave these bytes, where it did not give them now."""
     unreadable: bool = False
     """The stored page could not be read: from now on it is an ordinary task."""
 
@@ -128,6 +144,9 @@ def finish(
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
+    committed = (r for r in results if r.row_count is not None and r.lease.attempt_id in passed)
+    if pages := [_remembered(result) for result in committed if result.page]:
+        sql.execute(tx, "remember_pages", run_id=run_id, pages=orjson.dumps(pages).decode())
     failpoints.reach("K8", lambda: postgres.lose(tx))
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
     pausing = (r for r in results if r.pause_origin_seconds and r.lease.attempt_id in passed)
@@ -142,6 +161,17 @@ def finish(
         )
     _note_reached(tx, [r for r in results if r.lease.attempt_id in passed])
     return passed
+
+
+def _remembered(result: Result) -> dict[str, Any]:
+    assert result.page is not None
+    return {
+        "page_key": result.page.key,
+        "sha256": result.artifact_sha256,
+        "etag": result.page.etag,
+        "last_modified": result.page.last_modified,
+        "verified_at": result.observed_at,
+    }
 
 
 def _note_reached(tx: Transaction, results: Sequence[Result]) -> None:

@@ -25,6 +25,16 @@ class Lease(NamedTuple):
     attempt_id: UUID
 
 
+class Known(NamedTuple):
+    """A page as it was last read: what the site tells by whether it still is that, its bytes, and when it last was."""
+
+    etag: str | None
+    last_modified: str | None
+    verified_at: datetime
+    sha256: str
+    place: Place
+
+
 class Claim(NamedTuple):
     """One leased task. `leased_at` is the database's time."""
 
@@ -46,11 +56,17 @@ class Claim(NamedTuple):
     discovers: bool
     depth: int
     barren: int
+    modified_at: datetime | None
+    """When the site says that the page was last changed, where that is believed."""
     earlier_failures: list[str]
     from_artifact: str | None = None
     """SHA-256 of the stored page that this attempt reads instead of asking the site."""
     stored: Place | None = None
     """Where that lies; None when nobody knows any more."""
+    page_key: UUID | None = None
+    """The page over all windows, where it is remembered."""
+    known: Known | None = None
+    """What the page was when it was last read, in any window."""
 
     @property
     def lease(self) -> Lease:
@@ -109,6 +125,17 @@ def claim(
     return [Claim(*row) for row in rows]
 
 
+def known(tx: Transaction, page_keys: Sequence[UUID]) -> dict[UUID, Known]:
+    """Those of the pages that were read before, and whose bytes are there."""
+    rows = sql.many(tx, "known_pages", page_keys=list(page_keys))
+    return {
+        row.page_key: Known(
+            row.etag, row.last_modified, row.verified_at, row.sha256, Place(row.segment, row.segment_offset, row.length)
+        )
+        for row in rows
+    }
+
+
 def claim_stored(
     tx: Transaction,
     *,
@@ -132,7 +159,7 @@ def claim_stored(
         lease_seconds=lease_seconds,
         deadline_seconds=deadline_seconds,
     )
-    return [Claim(*row[:20])._replace(stored=Place(*row[20:]) if row.segment is not None else None) for row in rows]
+    return [Claim(*row[:21])._replace(stored=Place(*row[21:]) if row.segment is not None else None) for row in rows]
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:

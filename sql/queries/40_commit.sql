@@ -153,6 +153,19 @@ on conflict (run_id, sha256) do update
    set segment = excluded.segment, segment_offset = excluded.segment_offset, length = excluded.length
  where known.segment ~ '/failed-[^/]*$' and excluded.segment !~ '/failed-[^/]*$';
 
+-- name: remember_pages :none
+-- What the next window asks these pages by. An older look never replaces a newer one.
+insert into scrape.pages as known (page_key, run_id, sha256, etag, last_modified, changed_at, verified_at)
+select distinct on (p.page_key) p.page_key, %(run_id)s, p.sha256, p.etag, p.last_modified, p.verified_at, p.verified_at
+  from json_to_recordset(%(pages)s::json) as p (
+       page_key uuid, sha256 text, etag text, last_modified text, verified_at timestamptz)
+ order by p.page_key, p.verified_at desc
+on conflict (page_key) do update
+   set run_id = excluded.run_id, sha256 = excluded.sha256, etag = excluded.etag,
+       last_modified = excluded.last_modified, verified_at = excluded.verified_at,
+       changed_at = case when known.sha256 = excluded.sha256 then known.changed_at else excluded.changed_at end
+ where known.verified_at <= excluded.verified_at;
+
 -- name: find_closed_attempts :many
 -- After a COMMIT whose answer was lost: which of these attempts did it close.
 select attempt_id

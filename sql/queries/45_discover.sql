@@ -4,14 +4,15 @@
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
         task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, entity text,
-        depth integer, barren integer, position integer)
+        depth integer, barren integer, position integer, modified_at timestamptz)
 ), parent as materialized (
     select * from scrape.tasks where task_key = %(parent)s
 ), waiting as (
     insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
-                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id)
+                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id,
+                                 modified_at)
     select f.task_key, p.run_id, p.retailer, p.context, f.page_type, f.discovers, f.url, f.canonical_url, f.origin,
-           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id
+           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id, f.modified_at
       from found f cross join parent p
      where not exists (select from scrape.tasks t where t.task_key = f.task_key)
      order by f.task_key
@@ -89,9 +90,10 @@ with room as materialized (
     delete from scrape.frontier f using picked p where f.task_key = p.task_key
 ), admitted as (
     insert into scrape.tasks (task_key, run_id, retailer, context, page_type, discovers, depth, barren, url,
-                              canonical_url, origin, entity, priority, max_attempts, generation, recovery_batch_id)
+                              canonical_url, origin, entity, priority, max_attempts, generation, recovery_batch_id,
+                              modified_at)
     select task_key, run_id, retailer, context, page_type, discovers, depth, barren, url, canonical_url, origin, entity,
-           priority, max_attempts, generation, recovery_batch_id
+           priority, max_attempts, generation, recovery_batch_id, modified_at
       from picked
      order by task_key
     returning 1

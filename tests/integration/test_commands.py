@@ -393,8 +393,8 @@ def test_a_run_that_stands_still_says_what_it_waits_for(
     worked = command("worker")
     lines = [line for line in worked.err.splitlines() if ", the next try at " in line]
     assert lines, worked.err
-    assert lines[0].startswith("north: 3 pages wait")
-    assert "UTC; last transport: " in lines[0]
+    assert lines[0].startswith("north: 1 page waits")
+    assert "UTC; last transport: its robots.txt cannot be read (" in lines[0]
     assert "annot connect to" in lines[0]
     assert all(one != then for one, then in pairwise(lines)), "said again only when it changed"
     monkeypatch.setattr("scrape_assets.cli.work.STANDSTILL_SECONDS", 30.0)

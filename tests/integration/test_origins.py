@@ -353,15 +353,29 @@ def test_nothing_is_asked_for_before_robots_txt_can_be_read(
     pool: Pool, tmp_path: Path, shop: Site, status: int
 ) -> None:
     shop.robots = (status, b"")
-    collected(pool, tmp_path, shop, ["/p/a"], seconds=2.0)
-    assert ended(pool) == {"a": "pending"}
+    collected(pool, tmp_path, shop, [f"/p/{name}" for name in "abcdef"], seconds=2.0)
     assert shop.requests == {}
+    with postgres.transaction(pool) as tx:
+        met = tx.execute(
+            "select failure_class, count(*), min(reason) from scrape.attempts where failure_class is not null group by 1"
+        ).fetchall()
+    (failure_class, pages, reason), *others = met
+    assert (failure_class, others) == ("rate_limited" if status == 429 else "http_5xx", [])
+    assert reason.startswith(f"its robots.txt cannot be read (status {status})")
+    assert pages <= shop.robots_requests, "one page for each answer, not all that wait"
     assert shop.robots_requests >= 2, "it is asked for again"
     with postgres.transaction(pool) as tx:
         assert "robots.txt cannot be read" in tx.execute("select pause_reason from scrape.origins").fetchone()[0]
     shop.robots = (200, b"")
+    collected(pool, tmp_path, shop, [f"/p/{name}" for name in "abcdef"])
+    assert {name: state.split()[0] for name, state in ended(pool).items()} == dict.fromkeys("abcdef", "committed")
+
+
+def test_a_site_that_never_gives_its_robots_txt_has_an_end(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    shop.robots = (503, b"")
     collected(pool, tmp_path, shop, ["/p/a"])
-    assert ended(pool) == {"a": "committed"}
+    assert ended(pool) == {"a": "quarantined retries_exhausted"}
+    assert shop.requests == {}
 
 
 def test_the_copy_of_an_earlier_run_holds_while_the_site_gives_none(pool: Pool, tmp_path: Path, shop: Site) -> None:

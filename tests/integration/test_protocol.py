@@ -26,8 +26,9 @@ from scrape_assets.rules.recovery import Selection
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.rules.versions import Policy
-from scrape_assets.store import commit, lease, postgres, recovery
+from scrape_assets.store import commit, discovery, lease, postgres, recovery
 from scrape_assets.store.commit import Result
+from scrape_assets.store.discovery import Discovered
 from scrape_assets.store.lease import Claim
 from scrape_assets.store.postgres import Pool, Transaction
 from tests.helpers import make
@@ -38,7 +39,11 @@ NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 SITE = "http://127.0.0.1:9"
 PAGES = 4
 WORKERS = ("one", "two")
-RETAILERS = ("north", "south")
+RETAILERS = ("north", "south", "west")
+LISTED = "west"
+"""The retailer whose site lists its pages: one list page at first, which names others."""
+ROOM = 2
+"""How many of its tasks may be open at once; what else is known waits in the frontier."""
 FAILURES = (FailureClass.TIMEOUT, FailureClass.RATE_LIMITED, FailureClass.ACCESS_REFUSED, FailureClass.EXTRACTION, FailureClass.GONE)  # fmt: skip
 
 workers = st.sampled_from(WORKERS)
@@ -58,12 +63,19 @@ class Protocol(RuleBasedStateMachine):
         self.empty()
         self._folder = tempfile.TemporaryDirectory(prefix="sa-protocol-")
         sites = {name: (SITE, [f"/{name}/{i}" for i in range(PAGES)]) for name in RETAILERS}
-        declared = make.dataset(Path(self._folder.name), sites, coverage=0.5)
+        folder = Path(self._folder.name)
+        make.dataset(folder, sites, coverage=0.5)
+        file = folder / f"datasets/prices/retailers/{LISTED}.yaml"
+        links = f"urls: {{links: /{LISTED}/list/0, item: a.item, follow: a.list}}"
+        file.write_text(file.read_text().replace(f"urls: {{file: {LISTED}.csv}}", links))
+        declared = make.load.dataset(folder, "prices")
         self.dataset = replace(declared, publish=declared.publish.model_copy(update={"when": self.policy}))
         self.held: dict[str, list[tuple[str, Claim]]] = {name: [] for name in WORKERS}
         self.lost: list[tuple[str, Claim]] = []
         """Claims whose answer somebody has already: whatever they bring now, the fence must drop it."""
         self.committed: set[Any] = set()
+        self.named: set[Any] = set()
+        """Pages that a committed page named: none of them may be lost, whatever happened since."""
         self.versions: dict[int, int] = {}
 
     def teardown(self) -> None:
@@ -74,7 +86,8 @@ class Protocol(RuleBasedStateMachine):
     @rule(retailer=retailers)
     def plan(self, retailer: str) -> None:
         [planned] = plan.plan(self.pool, self.dataset, WINDOW, now=NOW, retailers=[retailer])
-        assert (planned.planned, planned.problem) == (PAGES, None)
+        assert planned.problem is None
+        assert retailer == LISTED or planned.planned == PAGES
 
     # -- two workers
 
@@ -100,12 +113,19 @@ class Protocol(RuleBasedStateMachine):
         self.held[worker] = [one for one in self.held[worker] if one[1].attempt_id in kept]
 
     @precondition(lambda self: any(self.held.values()))
-    @rule(worker=workers, many=st.integers(1, 3), same=st.booleans(), price=st.integers(1, 3))
-    def commit(self, worker: str, many: int, same: bool, price: int) -> None:
+    @rule(worker=workers, many=st.integers(1, 3), same=st.booleans(), price=st.integers(1, 3), names=st.sets(picks))
+    def commit(self, worker: str, many: int, same: bool, price: int, names: set[int]) -> None:
         group = [self.held[worker].pop() for _ in range(min(many, len(self.held[worker])))]
         for retailer in RETAILERS:
             mine = [claim for name, claim in group if name == retailer]
-            passed = self._finish([_rows(retailer, claim, same=same, price=price) for claim in mine])
+            passed = self._finish(
+                [
+                    self._names(claim, names) if claim.discovers else _rows(retailer, claim, same=same, price=price)
+                    for claim in mine
+                ]
+            )
+            if any(claim.discovers and claim.attempt_id in passed for claim in mine):
+                self.named |= {child["task_key"] for child in _children(names)}
             self.committed |= {claim.task_key for claim in mine if claim.attempt_id in passed}
             self.lost += [(retailer, claim) for claim in mine]
 
@@ -142,7 +162,13 @@ class Protocol(RuleBasedStateMachine):
                 [claim.attempt_id, claim.task_key],
             ).fetchall()
         passed = self._finish(
-            [_failure(claim, FailureClass.GONE) if failed else _rows(retailer, claim, same=False, price=9)]
+            [
+                _failure(claim, FailureClass.GONE)
+                if failed
+                else self._names(claim, set())
+                if claim.discovers
+                else _rows(retailer, claim, same=False, price=9)
+            ]
         )
         assert passed == ({claim.attempt_id} if task.mine else set())
         if task.mine and not failed:
@@ -172,6 +198,12 @@ class Protocol(RuleBasedStateMachine):
         with postgres.transaction(self.pool) as tx:
             lease.reap(tx, by, mine)
         control.step(self.pool)
+
+    @precondition(lambda self: self.named)
+    @rule()
+    def admit(self) -> None:
+        with postgres.transaction(self.pool) as tx:
+            discovery.admit(tx, RUN, LISTED, ROOM)
 
     # -- people
 
@@ -237,6 +269,29 @@ class Protocol(RuleBasedStateMachine):
             rows = tx.execute("select task_key from scrape.tasks where state = 'committed'").fetchall()
         assert {row.task_key for row in rows} == self.committed
 
+    @invariant()
+    def what_was_named_is_a_task_or_waits(self) -> None:
+        with postgres.transaction(self.pool) as tx:
+            known = tx.execute("select task_key from scrape.tasks union all select task_key from scrape.frontier")
+            keys_ = [str(row.task_key) for row in known.fetchall()]
+            judged = tx.execute(
+                "select c.retailer from scrape.candidates c"
+                " where c.state in ('candidate', 'accepted', 'rejected')"
+                "   and exists (select from scrape.frontier f where f.run_id = c.run_id and f.retailer = c.retailer)"
+            ).fetchall()
+        assert len(keys_) == len(set(keys_))
+        assert self.named <= set(keys_)
+        assert judged == [], "judged while pages were still waiting"
+
+    def _names(self, claim: Claim, names: set[int]) -> Result:
+        """A list page that names these; the commit makes tasks of them as far as there is room."""
+        found = Discovered(
+            retailer=LISTED, children=_children(names), next=None, again=None, mode="links", page=claim.canonical_url,
+            barren=0, max_attempts=3, open_tasks=ROOM, budget=self.dataset.budget,
+        )  # fmt: skip
+        result = _result(claim, TaskState.COMMITTED, Outcome.COMMITTED)
+        return replace(result, row_count=0, discovered=found, again=claim.recovery_batch_id is not None)
+
     def _planned(self) -> list[str]:
         with postgres.transaction(self.pool) as tx:
             rows = tx.execute(
@@ -258,6 +313,31 @@ class Protocol(RuleBasedStateMachine):
 def _result(claim: Claim, state: str, outcome: str) -> Result:
     retailer = claim.url.split("/")[3]
     return Result(claim.lease, SITE, state, outcome, claim.leased_at, make.version(retailer))
+
+
+def _children(names: set[int]) -> list[dict[str, Any]]:
+    """The last two of the eight that may be named are list pages themselves."""
+    found = []
+    for position, name in enumerate(sorted(names)):
+        discovers = name >= 6
+        page_type = "links" if discovers else "product"
+        url = f"{SITE}/{LISTED}/{page_type}/{name}"
+        found.append(
+            {
+                "task_key": str(keys.task_key("prices", LISTED, "", page_type, url, WINDOW)),
+                "page_type": page_type,
+                "discovers": discovers,
+                "url": url,
+                "canonical_url": url,
+                "origin": SITE,
+                "entity": None,
+                "depth": 1,
+                "barren": 0,
+                "position": position,
+                "modified_at": None,
+            }
+        )
+    return found
 
 
 def _rows(retailer: str, claim: Claim, *, same: bool, price: int) -> Result:
