@@ -191,6 +191,9 @@ def test_the_commands_show_what_a_browser_gave(
     assert tried.code == 0, tried.err
     assert tried.json["rows"][0]["fields"]["price"]["value"] == "19.99"
     assert tried.json["remark"] == "requests: 2"
+    recorded = command("record", "north", f"{shop.url}/p/n1", "--json")
+    assert recorded.code == 0, recorded.err
+    assert recorded.json["rows"][0]["fields"]["price"]["value"] == "19.99"
     assert "lease_seconds" in command("check", "--json").json["datasets"][0]["retailers"][0]
     assert command("worker", "--json").json["outcomes"] == {"committed": 2}
     raw = command("try", "north", f"{shop.url}/p/n1", "--window", today(), "--raw")

@@ -17,7 +17,9 @@ from scrape_assets.demo import scripted
 from scrape_assets.demo.scripted import Answer
 from scrape_assets.flow import plan, run
 from scrape_assets.flow.collect import Tally
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.run import Machine
+from scrape_assets.rules.page import Response
 from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.store import origins, postgres
 from scrape_assets.store.postgres import Pool
@@ -63,18 +65,18 @@ def page(path: str, own: int, elsewhere: int, api: str) -> bytes:
     return shown.replace("</body>", f"<script>{script}</script></body>").encode()
 
 
-def declared(folder: Path, shop: AnySite, other: AnySite, pages: int, fetch: str, **named: Any) -> Dataset:
+def declared(folder: Path, shop: AnySite, other: AnySite, pages: int, fetch: str, extra: str = "") -> Dataset:
     hosts = other.url.removeprefix("http://")
-    more = f"key: [sku]\nfetch: {{via: browser, wait_for: .all, hosts: ['{hosts}'], {fetch}}}"
-    return make.dataset(folder, {"north": (shop.url, [f"/p/n{n}" for n in range(pages)])}, more=more, **named)
+    more = f"key: [sku]\nfetch: {{via: browser, wait_for: .all, hosts: ['{hosts}'], {fetch}}}{extra}"
+    return make.dataset(folder, {"north": (shop.url, [f"/p/n{n}" for n in range(pages)])}, more=more)
 
 
-def collected(pool: Pool, folder: Path, dataset: Dataset) -> Tally:
+def collected(pool: Pool, folder: Path, dataset: Dataset, window: str = WINDOW) -> Tally:
     """What one worker did."""
-    plan.plan(pool, dataset, WINDOW, now=NOW)
+    plan.plan(pool, dataset, window, now=NOW)
 
     machine = Machine(folder / "artifacts", "w", {}, browser=BrowserOptions(PROGRAM))
-    return asyncio.run(run.collect_partitions(pool, machine, run.assignments(pool, dataset, WINDOW, ["north"])))
+    return asyncio.run(run.collect_partitions(pool, machine, run.assignments(pool, dataset, window, ["north"])))
 
 
 def rows(pool: Pool, query: str) -> list[tuple[Any, ...]]:
@@ -308,3 +310,52 @@ def test_a_page_in_a_browser_that_proves_another_context_is_kept_out(
     tally = collected(pool, tmp_path, dataset)
     assert prices(pool) == set()
     assert tally.failures == {"wrong_context": 2}
+
+
+# What the document alone does not tell
+
+
+def test_a_page_in_a_browser_is_asked_for_whole_though_its_document_did_not_change(
+    pool: Pool, tmp_path: Path, shop: Site, other: Site
+) -> None:
+    names = iter(("before", "after"))
+    script = "fetch('/name').then(a => a.text()).then(text => { it.textContent = text; it.className = 'all' })"
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        if path == "/name":
+            return 200, OPEN, next(names).encode()
+        html = product(path[3:]).decode().replace("<h1>", "<h1 id=it>", 1)
+        return 200, {"etag": '"same"'}, html.replace("</body>", f"<script>{script}</script></body>").encode()
+
+    shop.answer = answer
+    read = "name: {css: h1}, sku: {css: title, match: 'n.$'}, price: {css: .price, money: EUR}"
+    fields = f"product: {{expect: .product, fields: {{{read}}}}}"
+    for window, name in ((WINDOW, "before"), ("2026-03-06", "after")):
+        dataset = declared(tmp_path, shop, other, 1, "rate: none", extra=f"\n{fields}")
+        collected(pool, tmp_path, dataset, window)
+        found = rows(
+            pool, f"select payload ->> 'name' as name from scrape.observations where run_id = 'prices@{window}'"
+        )
+        assert found == [(name,)]
+
+
+def test_a_list_in_a_browser_is_not_searched_for_what_products_are_waited_for(
+    tmp_path: Path, shop: Site, other: Site
+) -> None:
+    shop.answer = lambda _: (200, {}, b"<!doctype html><title>t</title><a href=/p/n1>one</a>")
+    dataset = declared(tmp_path, shop, other, 1, "rate: none")
+    north = dataset.retailers["north"]
+
+    async def took(sources: Sources, *, lists: bool) -> float:
+        began = time.monotonic()
+        answer = await sources.show(dataset, north, f"{shop.url}/list", lists=lists)
+        assert isinstance(answer, Response)
+        return time.monotonic() - began
+
+    async def both() -> tuple[float, float]:
+        async with Sources({}, BrowserOptions(PROGRAM)) as sources:
+            await took(sources, lists=True)  # starts the browser
+            return await took(sources, lists=False), await took(sources, lists=True)
+
+    patient, short = asyncio.run(both())
+    assert patient > 5 > short

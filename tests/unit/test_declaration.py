@@ -508,3 +508,15 @@ def test_a_slip_of_the_finger_is_understood(tmp_path: Path, file: str, old: str,
         loaded(tmp_path, **{file: text.replace(old, new)})
     assert said in str(refused.value)
     assert "Input should be" not in str(refused.value)
+
+
+def test_a_host_that_pages_in_a_browser_may_ask_has_the_budget_of_those_who_ask_it(tmp_path: Path) -> None:
+    for name, via, rate in (("north", "browser", "1/s"), ("south", "http", "10s")):
+        hosts = "wait_for: .price, hosts: [api.example]" if via == "browser" else "concurrency: 8"
+        more = f"fetch: {{via: {via}, rate: {rate.replace('10s', '2/s')}, {hosts}}}"
+        make.dataset(tmp_path, {name: (f"https://{name}.example", ["/p/1"])}, more=more)
+    dataset = load.dataset(tmp_path, "prices")
+    assert dataset.budget("https://api.example").interval_seconds == 1.0
+    assert dataset.budget("https://eu.api.example").interval_seconds == 1.0
+    assert dataset.budget("https://south.example").interval_seconds == 0.5
+    assert dataset.budget("https://elsewhere.example").interval_seconds == 0.2
