@@ -335,9 +335,9 @@ class _Fetch:
     async def _ask(
         self, transport: _Transport, request: httpx.Request, asked: str, deadline: asyncio.Timeout
     ) -> httpx.Response:
-        if (gate := self._gate) is None:
+        if self._gate is None:
             return await transport.handle_async_request(request)
-        taken = False
+        gate, taken = self._gate, False
 
         async def turn() -> None:
             nonlocal taken

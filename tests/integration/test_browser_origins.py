@@ -73,7 +73,7 @@ def declared(folder: Path, shop: AnySite, other: AnySite, pages: int, fetch: str
 
 def collected(pool: Pool, folder: Path, dataset: Dataset, window: str = WINDOW) -> Tally:
     """What one worker did."""
-    plan.plan(pool, dataset, window, now=NOW)
+    plan.plan(pool, dataset, window, now=datetime.fromisoformat(f"{window}T12:00:00Z"))
 
     machine = Machine(folder / "artifacts", "w", {}, browser=BrowserOptions(PROGRAM))
     return asyncio.run(run.collect_partitions(pool, machine, run.assignments(pool, dataset, window, ["north"])))
