@@ -184,7 +184,8 @@ def _show(one: dict[str, Any]) -> None:
         facts = {
             "basis": r["basis"] or "not said",
             "tasks": f"{r['tasks']}{refused}",
-            "rate": f"{fetch['rate']}, a window takes {_duration(r['seconds_at_declared_rate'])}",
+            "rate": f"{fetch['rate']}, a window takes {'at least ' if fetch['via'] == 'browser' else ''}"
+            f"{_duration(r['seconds_at_declared_rate'])}",
             "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
             **({"contexts": _contexts(r["contexts"])} if r["contexts"] else {}),
