@@ -36,6 +36,9 @@ SHARE_SECONDS = 1.0
 SLOT_SECONDS = 0.02
 """How soon a browser's request looks again for room at an origin that has none."""
 
+MAX_NEEDED = 100
+"""Origins remembered of one retailer's pages in a browser."""
+
 SLOW_GAP_SECONDS = 1.0
 """From this gap on only one request waits with an open connection: a site would not keep more open for so long."""
 
@@ -416,7 +419,8 @@ class BrowserGates:
 
         Only a page is held against robots.txt, not what it needs.
         """
-        self._asked.add(origin)
+        if len(self._asked) < MAX_NEEDED:
+            self._asked.add(origin)
         if self._turns.is_unknown(origin):
             await self._turns.get_to_know(origin, self._budget(origin), self._concurrency)
         gate = self._gate(page)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 LANES = 6
 """Requests of one page to one origin under way, as many as browsers open connections to one host."""
 
+MAX_ORIGINS = 20
+"""Origins that one page may ask: a site can answer for any number of subdomains, and each would have a budget."""
+
 MAX_PAGE_BODIES = 5
 """All that a page loads may be as large as so many bodies of the declared size."""
 
@@ -169,6 +172,7 @@ class Requests:
         self._bytes = len(first.body)
         self._kinds: Counter[str] = Counter()
         self._hosts: Counter[str] = Counter()
+        self._origins = {urls.origin(first.final_url)}
         self.page: Page
         self.document = first
         """The answer that the page in the main frame came with."""
@@ -295,6 +299,12 @@ class Requests:
             if main:
                 reason = f"the page moved to {url[:300]}, which is outside the site {self._asking.site}"
                 self._end(FailureClass.REDIRECTED, reason)
+            return None
+        asked = urls.origin(url)
+        if asked not in self._origins and len(self._origins) >= MAX_ORIGINS:
+            self._kinds[f"of more than {MAX_ORIGINS} hosts"] += 1
+            return None
+        self._origins.add(asked)
         return scope
 
     def _counted(self) -> bool:

@@ -295,6 +295,17 @@ setTimeout(() => {{ document.getElementById('done').className = 'tried' }}, 3000
 """
 
 
+def test_a_page_asks_no_more_than_twenty_origins(shop: Site) -> None:
+    hosts = [f"127.0.0.{number}:9" for number in range(2, 32)]
+    asked = "".join(f"<script>fetch('http://{host}/a')</script>" for host in hosts)
+    shop.answer = serving({"/p": html(f"{asked}<script>fetch('/own')</script>"), "/own": (200, JSON, b"1")})
+    counting = Counting()
+    answer = page(shop, look=Look(hosts=tuple(hosts)), gates=counting)
+    assert len(counting.stood) == 20
+    assert shop.requests == {"/p": 1, "/own": 1}
+    assert "not sent: 11 of more than 20 hosts" in answer.remark
+
+
 def test_nothing_that_a_page_does_reaches_an_internal_service(shop: Site) -> None:
     async def scenario() -> tuple[Response | FetchFailure, Internal]:
         async with internal() as it, HttpSource() as http, BrowserSource(http, BrowserOptions(PROGRAM)) as source:
