@@ -37,7 +37,7 @@ WINDOW = "2026-03-05"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
 OPEN = {"access-control-allow-origin": "*", "content-type": "application/json"}
 
-NOISE_SECONDS = 0.01
+NOISE_SECONDS = 0.05
 """So late a busy machine may let a site see a request: next to a Chromium, on two cores."""
 
 
@@ -165,13 +165,13 @@ def test_a_gap_through_the_response_is_held_by_one_request_and_by_none_that_was_
             return Answer(headers=OPEN, body=b"1", seconds=2.0 if path == "/late" else 0.1)
 
         shop.answer = answer
-        dataset = declared(tmp_path, shop, api, 3, "rate: 20/s, gap: response, concurrency: 2, timeout: 60s")
+        dataset = declared(tmp_path, shop, api, 3, "rate: 5/s, gap: response, concurrency: 2, timeout: 60s")
         began = time.monotonic()
         by_workers(pool, url, tmp_path, dataset, 1)
         took = time.monotonic() - began
     assert states(pool) == {"committed": 3}
     assert (
-        min(gap for gap, path in zip(shop.gaps(), asked(shop), strict=False) if path != "/late") >= 0.15 - NOISE_SECONDS
+        min(gap for gap, path in zip(shop.gaps(), asked(shop), strict=False) if path != "/late") >= 0.3 - NOISE_SECONDS
     )
     assert shop.requests["/late"] >= 1
     assert took < 45, "a request that was given up held its origin until its timeout"

@@ -63,7 +63,7 @@ def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None 
     case.mkdir(parents=True, exist_ok=True)
     _render(f"{GOLDEN_PAGE}/page.json", target, site=sites[MENDED])
     for name in ("page.html", "expected.json"):
-        (case / name).write_bytes((_TEMPLATES / GOLDEN_PAGE / name).read_bytes())
+        (case / name).write_bytes((_TEMPLATES / DATASET / GOLDEN_PAGE / name).read_bytes())
 
 
 def read_prices(folder: Path, reading: str) -> None:
