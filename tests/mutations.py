@@ -104,8 +104,8 @@ MUTATIONS = (
     Mutation(
         "a browser's page that moves where robots.txt forbids",
         "scrape_assets/sources/browser_requests.py",
-        "if main and gate is not None and",
-        "if False and gate is not None and",
+        "            if objection is not None:",
+        "            if False:",
         (f"{TESTS}test_browser_origins.py",),
     ),
     Mutation(
@@ -120,13 +120,6 @@ MUTATIONS = (
         "scrape_assets/flow/collect.py",
         "if needed & self._turns.paused:",
         "if False:",
-        (f"{TESTS}test_browser_origins.py",),
-    ),
-    Mutation(
-        "a browser's page that is taken for unchanged by its document",
-        "scrape_assets/flow/revalidate.py",
-        ' or assignment.retailer.fetch.via == "browser"',
-        "",
         (f"{TESTS}test_browser_origins.py",),
     ),
     Mutation(

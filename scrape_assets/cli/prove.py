@@ -39,10 +39,12 @@ SUITES: dict[Suite, Callable[[Scratch, Callable[[str], None]], dict[str, Any]]] 
 
 def drill_command(
     window: Annotated[str | None, typer.Option("--window", help="only this window, as K9")] = None,
-    times: Annotated[int, typer.Option("--times", min=1, help="how often each window is fired")] = 3,
+    times: Annotated[
+        int | None, typer.Option("--times", min=1, help="how often each window is fired", show_default="3")
+    ] = None,
     at_random: Annotated[
-        int, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
-    ] = 0,
+        int | None, typer.Option("--random", min=0, help="kill workers this often, anywhere, over one long run")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="which kills; the same seed gives the same")] = None,
     suite: Annotated[Suite, typer.Option("--suite", help="what is tried")] = Suite.RECOVERY,
     json: Json = False,
@@ -52,8 +54,12 @@ def drill_command(
     The other suites try a site's budget instead: what the site saw is held against what was declared.
     """
     if suite is not Suite.RECOVERY:
+        given = {"--window": window, "--times": times, "--random": at_random, "--seed": seed}
+        if odd := [name for name, value in given.items() if value is not None]:
+            raise DeclarationError(f"{odd[0]} belongs to the suite recovery; {suite.value} always tries the same cases")
         _cases(suite, json=json)
         return
+    times, at_random = times or 3, at_random or 0
     known = drill.windows()
     if window is not None and window not in known:
         raise DeclarationError(f"there is no window {window}; there are {', '.join(known)}")

@@ -129,7 +129,7 @@ class FetchRule(_Declared):
     )
     per_day: int | None = Field(default=None, ge=1, description="requests of one day (UTC)")
     open_tasks: int = Field(
-        default=250_000, ge=1, description="open tasks per run and origin; what else is known waits for room"
+        default=250_000, ge=1, description="open tasks of a retailer at one origin; what else is known waits for room"
     )
     revalidate: bool = Field(
         default=True, description="whether a site that tells by ETag or Last-Modified is asked for changed pages only"
@@ -463,7 +463,9 @@ class Dataset:
     def accept_rules(self, retailer: str) -> dict[str, Any]:
         """The same as JSON, with the schema: what a verdict was reached under."""
         rule = self._accept(retailer).model_dump(mode="json", by_alias=True, exclude={"canary", "on_unrepaired"})
-        return {**rule, "required": list(rule["required"] or ()), "schema": self.schema_columns}
+        declared = self.retailers.get(retailer)
+        expect = {"expect": declared.urls.expect} if declared and declared.urls.expect else {}
+        return {**rule, **expect, "required": list(rule["required"] or ()), "schema": self.schema_columns}
 
     def budget(self, origin: str) -> Budget:
         """What the origin may be asked by all retailers together whose site it belongs to, or whose pages ask it."""
@@ -479,6 +481,8 @@ class Dataset:
                 rule.gap == "response",
                 rule.per_day,
                 self.retry.base_seconds,
+                rule.robots == "obey",
+                self.dataset,
             )
             for rule in rules or [FetchRule()]
         )

@@ -12,6 +12,17 @@ from scrape_assets.rules.spec import CssSelector
 
 FOUND_BY_SITE: tuple[Mode, ...] = ("sitemap", "listing", "cursor", "links", "offset")
 
+_WHICH = frozenset({"include", "exclude", "per_page"})
+_KEYS: dict[Mode, frozenset[str]] = {
+    "file": frozenset(),
+    "sitemap": _WHICH | {"lastmod"},
+    "listing": _WHICH | {"item", "page", "pages", "empty", "passes"},
+    "cursor": _WHICH | {"item", "items", "page", "next", "empty"},
+    "links": _WHICH | {"item", "follow", "depth"},
+    "offset": _WHICH | {"item", "items", "page", "step", "empty", "passes"},
+}
+"""What may stand beside each."""
+
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
 
 
@@ -39,6 +50,7 @@ def _count_range(text: str) -> str:
     return text
 
 
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_places)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_places), Field(min_length=1)]
 
 
@@ -63,9 +75,12 @@ class UrlsRule(BaseModel):
     pages: CssSelector | None = Field(default=None, description="where `page 1 of N` stands")
     next: str | None = Field(default=None, description="the link to the next page, or in JSON the cursor's path")
     follow: CssSelector | None = Field(default=None, description="links to pages that name further ones")
-    empty: CssSelector | None = Field(default=None, description="the sign of a list that is empty")
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    empty: str | None = Field(
+        default=None,
+        description="the sign of a list that is empty; in JSON a path where 0, false or nothing stands then",
+    )
+    include: Patterns = ()
+    exclude: Patterns = ()
     depth: int = Field(default=5, ge=1, le=100, description="how many links away from the first pages")
     per_page: int = Field(default=50_000, ge=1, description="the most addresses of one kind that one page may name")
     step: int | None = Field(default=None, ge=1, description="how far apart two offsets are")
@@ -92,16 +107,19 @@ class UrlsRule(BaseModel):
         missing = [name for name in needs.get(mode, ()) if getattr(self, name) is None]
         if missing:
             raise ValueError(f"{mode} needs {' and '.join(missing)} beside it")
+        allowed = _KEYS[mode]
+        if unknown := sorted(self.model_fields_set - allowed - {mode, "expect"}):
+            raise ValueError(
+                f"{unknown[0]} means nothing with {mode}; it knows {', '.join(sorted(allowed)) or 'no more'}"
+            )
         mark = {"listing": "{page}", "cursor": "{cursor}", "offset": "{offset}"}.get(mode)
         if self.page is not None and (mark is None or mark not in self.page):
             raise ValueError(f"page: expected an address with {mark}" if mark else f"page means nothing with {mode}")
         if mode in ("listing", "links") or (mode in ("cursor", "offset") and self.items is None):
-            for name in ("item", "next"):
+            for name in ("item", "next", "empty"):
                 selector = getattr(self, name)
                 if selector is not None:
                     _css(name, selector)
-        if self.lastmod == "trust" and mode != "sitemap":
-            raise ValueError(f"lastmod means nothing with {mode}; only sitemaps say it")
         return self
 
     @property

@@ -178,6 +178,9 @@ def _retailers(
         _check(folder, source, retailer, declared, columns, problems)
         fetch = retailer.fetch if declared is None else _over(declared.defaults.fetch, retailer.fetch)
         problems.extend(_only_for_browsers(source, retailer.fetch, fetch))
+        by_all = declared is not None and declared.accept.canary is not None
+        if by_all and "canary" not in retailer.accept.model_fields_set:
+            _no_canary(source, retailer, ("urls", retailer.urls.mode), problems)
         in_contexts, wrong = contexts.resolve(retailer.context, retailer.contexts, retailer.site)
         problems.extend(source.problem(place, said) for place, said in wrong)
         _check_page_functions(folder, source, in_contexts, problems)
@@ -242,7 +245,7 @@ def _inventory(
 
 
 def _starts(source: Source, retailer: RetailerFile, problems: list[Problem]) -> None:
-    """The first pages of what the site lists lie on the site, and a canary needs pages that are known before."""
+    """The first pages of what the site lists lie on the site."""
     for start in retailer.urls.starts:
         address = urljoin(retailer.site + "/", start)
         try:
@@ -252,8 +255,14 @@ def _starts(source: Source, retailer: RetailerFile, problems: list[Problem]) -> 
         if wrong:
             problems.append(source.problem(("urls", retailer.urls.mode), wrong))
     if retailer.accept.canary is not None:
+        _no_canary(source, retailer, ("accept", "canary"), problems)
+
+
+def _no_canary(source: Source, retailer: RetailerFile, place: tuple[str, ...], problems: list[Problem]) -> None:
+    if retailer.urls.mode != "file":
         said = "a canary needs pages that are known beforehand; expected urls: {file: ...} beside it, or no canary"
-        problems.append(source.problem(("accept", "canary"), said))
+        by_all = " (dataset.yaml asks for one of every retailer; accept: {canary: null} here for none)"
+        problems.append(source.problem(place, said + (by_all if place[0] == "urls" else "")))
 
 
 def _check(

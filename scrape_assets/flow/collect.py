@@ -33,8 +33,9 @@ from scrape_assets.flow.robots import Robots
 from scrape_assets.flow.sessions import Sessions, Unready
 from scrape_assets.flow.turns import BrowserGates, NotNow, OriginPaused, PageGate, TurnLost, Turns
 from scrape_assets.rules import urls
-from scrape_assets.rules.discover import SITEMAP_BYTES
 from scrape_assets.rules.page import FetchFailure, Request, Response
+from scrape_assets.rules.robots import RobotsRules
+from scrape_assets.rules.sitemaps import SITEMAP_BYTES
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
@@ -43,6 +44,9 @@ from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Known, Lease
 from scrape_assets.store.postgres import Pool
+
+ROBOTS_TRIES = 20
+"""So often another worker's reading of a robots.txt is looked for, before a page that leads there is given up."""
 
 NO_ROOM_SECONDS = 0.2
 """How soon a worker looks again for a slot at an origin whose slots are all taken."""
@@ -233,11 +237,24 @@ class Worker:
         if self._robots.known(assignment.run.run_id, origin) or assignment.retailer.fetch.robots == "ignore":
             return True
         async with self._turns.line(origin):
-            gate = self._gate(assignment, lambda: not self.stopped)
+            gate = self._gate(assignment, lambda: not self.stopped, page=False)
             try:
                 return await self._robots.read(assignment, origin, gate)
             except NotNow:
                 return False
+
+    async def _rules(self, assignment: Assignment, origin: str) -> RobotsRules | FetchFailure | None:
+        """What the origin's robots.txt says; read now where a redirect or a set-up is the first that leads there."""
+        for _ in range(ROBOTS_TRIES):
+            if (known := self._robots.known(assignment.run.run_id, origin)) is not None:
+                return known
+            may = await self._may_ask(assignment, origin)
+            if isinstance(may, FetchFailure):
+                await self._robots.rest(assignment, origin)
+                return may
+            if not may:
+                await asyncio.sleep(REAP_SECONDS)
+        return FetchFailure(FailureClass.ROBOTS, f"the robots.txt of {origin} is not read yet")
 
     def _gate(self, assignment: Assignment, is_mine: Callable[[], bool], *, page: bool = True) -> PageGate:
         obeyed = assignment.retailer.fetch.robots == "obey" and page
@@ -246,7 +263,7 @@ class Worker:
             hold_seconds=assignment.retailer.fetch.timeout_seconds,
             budget=assignment.dataset.budget,
             is_mine=is_mine,
-            rules=partial(self._robots.known, assignment.run.run_id) if obeyed else None,
+            rules=partial(self._rules, assignment) if obeyed else None,
         )
 
     async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:

@@ -97,6 +97,7 @@ def _discovered(assignment: Assignment, claim: Claim, described: str) -> Discove
         children=said["children"],
         next=said["next"],
         again=said["again"],
+        problem=said["problem"],
         mode=assignment.retailer.urls.mode,
         page=claim.canonical_url,
         barren=claim.barren,

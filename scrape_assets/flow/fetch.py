@@ -74,7 +74,10 @@ class Sources:
         lists: bool = False,
         at_least_bytes: int = 0,
     ) -> Response | FetchFailure:
-        """The retailer's page as a browser shows it; `lists`: it names pages, and has not what those are waited for."""
+        """The retailer's page as a browser shows it; `lists`: it names pages, and has not what those are waited for.
+
+        No condition goes with it: an unchanged document says nothing of what its scripts put there.
+        """
         fetch = retailer.fetch
         return await self.browser.fetch(
             url,

@@ -43,7 +43,7 @@ def judge(
         states = candidates.page_states(tx, run.run_id, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
-        found = _discovery(tx, dataset, run, retailer, limits, counts)
+        found = _discovery(tx, dataset, run, retailer, limits)
     assert planned_at is not None
     history = [drift.Window(one.window_start, one.figures) for one in before]
     warming: Held = "warm_up" if len(history) < limits.warm_up else ""
@@ -87,9 +87,7 @@ def judge(
     return checks, figures
 
 
-def _discovery(
-    tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits, counts: Counts
-) -> list[Check]:
+def _discovery(tx: Transaction, dataset: Dataset, run: Run, retailer: str, limits: Limits) -> list[Check]:
     """What the site listed itself: whether all of it was read, and whether it is as much as there should be."""
     declared = dataset.retailers.get(retailer)
     if declared is None:
@@ -112,7 +110,7 @@ def _discovery(
             )
         )
     if (ends := declared.urls.expected) is not None:
-        checks.append(acceptance.expected(counts.planned, ends))
+        checks.append(acceptance.expected(discovery.addresses(tx, run.run_id, retailer), ends))
     return checks
 
 

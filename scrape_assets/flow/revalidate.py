@@ -36,10 +36,9 @@ def look_up(pool: Pool, assignment: Assignment, claims: Sequence[Claim]) -> list
     """The claims, with what is known of their pages.
 
     Pages in a context prove it each time, and an answer without a page proves nothing. What failed, and what is
-    repaired by asking again, is asked for whole. So is what a browser shows: its site speaks of the document alone, and
-    not of what scripts put there.
+    repaired by asking again, is asked for whole.
     """
-    if not assignment.retailer.fetch.revalidate or assignment.retailer.fetch.via == "browser":
+    if not assignment.retailer.fetch.revalidate:
         return list(claims)
     dataset, retailer = assignment.dataset.dataset, assignment.retailer
     keyed = [

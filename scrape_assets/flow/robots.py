@@ -127,8 +127,6 @@ def _said(answer: Response | FetchFailure) -> Read | None:
         return rules.read(answer.status, answer.body)
     if answer.failure_class is FailureClass.REDIRECTED:
         return Read("", f"{answer.reason}: no rules")
-    if answer.failure_class is FailureClass.TOO_LARGE:
-        return Read("", f"{answer.reason}: no rules")
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -351,7 +351,7 @@ class PageGate:
         hold_seconds: float,
         budget: Callable[[str], Budget],
         is_mine: Callable[[], bool],
-        rules: Callable[[str], RobotsRules | None] | None,
+        rules: Callable[[str], Awaitable[RobotsRules | FetchFailure | None]] | None,
     ) -> None:
         self._turns = turns
         self._budget = budget
@@ -373,8 +373,10 @@ class PageGate:
             self._lined = None
 
     async def objection(self, url: str) -> str | None:
-        """What robots.txt says against it. One that nobody read says nothing: then the origin is none of the run's."""
-        rules = None if self._rules is None else self._rules(origin_of(url))
+        """What robots.txt says against it, or what keeps it from being read."""
+        rules = None if self._rules is None else await self._rules(origin_of(url))
+        if isinstance(rules, FetchFailure):
+            return rules.reason
         return "robots.txt disallows it" if rules is not None and not rules.allows(url) else None
 
     async def take(self, origin: str) -> None:
@@ -430,6 +432,10 @@ class BrowserGates:
                 yield gate
             finally:
                 gate.step_out()
+
+    async def objection(self, url: str) -> str | None:
+        """What keeps the page from moving there."""
+        return await self._gate(True).objection(url)
 
     async def heed(self, origin: str, answer: Response) -> None:
         """A 429 to what a page needs is the origin's word like any other."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 class Budget(NamedTuple):
     """Seconds between two starts, requests in flight, whether the gap counts from an answer's end, requests a day.
 
-    `calm_seconds` without trouble forgive one doubling of the gap.
+    `calm_seconds` without trouble forgive one doubling of the gap. `obeys_robots`: whether what robots.txt asks for
+    holds as well. `dataset_id`: whose declaration it is.
     """
 
     interval_seconds: float
@@ -17,13 +18,16 @@ class Budget(NamedTuple):
     gap_through_response: bool = False
     per_day: int | None = None
     calm_seconds: float = 30.0
+    obeys_robots: bool = True
+    dataset_id: str = ""
 
 
 def strictest(budgets: Iterable[Budget]) -> Budget:
     """The slowest, smallest, most patient of each: retailers that share an origin share what the careful one allows.
 
     >>> strictest([Budget(0.2, 8), Budget(1.0, 16, per_day=100)])
-    Budget(interval_seconds=1.0, concurrency=8, gap_through_response=False, per_day=100, calm_seconds=30.0)
+    Budget(interval_seconds=1.0, concurrency=8, gap_through_response=False, per_day=100, calm_seconds=30.0, \
+obeys_robots=True, dataset_id='')
     """
     found = list(budgets)
     return Budget(
@@ -32,4 +36,6 @@ def strictest(budgets: Iterable[Budget]) -> Budget:
         any(one.gap_through_response for one in found),
         min((one.per_day for one in found if one.per_day is not None), default=None),
         max(one.calm_seconds for one in found),
+        any(one.obeys_robots for one in found),
+        found[0].dataset_id,
     )

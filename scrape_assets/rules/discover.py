@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
-from urllib.parse import quote, urljoin
+from typing import Any, Literal
+from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 import orjson
 
-from scrape_assets.rules import classify, urls
+from scrape_assets.rules import classify, sitemaps, urls
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.revalidation import modified_at
 from scrape_assets.rules.states import FailureClass, PageState
 
 Mode = Literal["file", "sitemap", "listing", "cursor", "links", "offset"]
-
-SITEMAP_BYTES = 60 * 2**20
-"""The largest sitemap that is read, inflated: the format's own limit is 50 MB (sitemaps.org)."""
-
-PIECE_BYTES = 64 * 1024
 
 REPEATED_SEGMENTS = 3
 """A path that repeats a segment so often was built by a page that links relative to itself, and has no end."""
@@ -62,7 +56,8 @@ class DiscoverRule:
 class Found:
     """What a page names, in its order, as canonical addresses. `dropped` counts what it named in vain, by why.
 
-    `modified`: when it says that they were last changed, where that is to be believed.
+    `problem`: why what it names cannot be all of it. `modified`: when it says that they were last changed, where that
+    is to be believed.
     """
 
     items: list[str] = field(default_factory=list)
@@ -70,6 +65,11 @@ class Found:
     next: str | None = None
     modified: dict[str, datetime] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
+    problem: str | None = None
+
+    def drop(self, why: str) -> None:
+        """One more is left out for this reason."""
+        self.dropped[why] = self.dropped.get(why, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,86 +146,21 @@ def _instead(response: Response, missing: str) -> NotRead:
 
 def _sitemap(response: Response, rule: DiscoverRule) -> Found | NotRead:
     try:
-        body = _inflated(response.body)
-        changed: dict[str, str] = {}
-        names = list(_locations(body, response.final_url, changed))
-    except (SyntaxError, zlib.error, ValueError) as error:
+        sitemap = sitemaps.read(response.body, response.final_url)
+    except (SyntaxError, ValueError) as error:
         return _instead(response, f"the sitemap cannot be read: {error}")
     found = Found()
-    _keep(found, rule, (address for is_map, address in names if not is_map), found.items, response.final_url)
-    _keep(
-        found, rule, (address for is_map, address in names if is_map), found.pages, response.final_url, filtered=False
-    )
-    if rule.trust_lastmod:
-        for address, text in changed.items():
-            page, at = _canonical(address), modified_at(text)
-            if page is not None and at is not None:
-                found.modified[page] = at
-    if not names:
+    _keep(found, rule, sitemap.pages, found.items, response.final_url)
+    _keep(found, rule, sitemap.maps, found.pages, response.final_url, filtered=False)
+    for address, text in sitemap.changed.items() if rule.trust_lastmod else ():
+        page, at = _canonical(address), modified_at(text)
+        if page is not None and at is not None:
+            found.modified[page] = at
+    if sitemap.hidden:
+        found.problem = f"it is no sound XML, and {sitemap.hidden} of its addresses cannot be read"
+    if not sitemap.pages and not sitemap.maps:
         return _instead(response, "no sitemap, feed or list of addresses names a page")
     return found
-
-
-def _inflated(body: bytes) -> bytes:
-    if body[:2] != b"\x1f\x8b":
-        return body
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    whole = stream.decompress(body, SITEMAP_BYTES + 1)
-    if not stream.eof and len(whole) <= SITEMAP_BYTES:
-        raise ValueError("its compressed data end too early")
-    if len(whole) > SITEMAP_BYTES:
-        raise ValueError(f"it has more than {SITEMAP_BYTES // 2**20} MB inflated")
-    return whole
-
-
-def _locations(body: bytes, base: str, changed: dict[str, str]) -> Iterator[tuple[bool, str]]:
-    """Whether it is a further sitemap, and its address; `changed` takes the `lastmod` of an address that has one."""
-    start = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    if start != b"<":
-        # A sitemap may be a plain list of addresses (sitemaps.org, "Text file").
-        lines = (line.strip() for line in body.decode("utf-8-sig", "replace").splitlines())
-        yield from ((False, line) for line in lines if line.lower().startswith(("http://", "https://")))
-        return
-    from lxml import etree  # noqa: PLC0415 - a start that most retailers do not need
-
-    some = False
-    parser = etree.XMLPullParser(events=("end",), recover=True, resolve_entities=False, no_network=True, load_dtd=False)
-    for at in range(0, len(body), PIECE_BYTES):
-        parser.feed(body[at : at + PIECE_BYTES])
-        for _, element in parser.read_events():
-            some = True
-            name, around = _name(element), _name(element.getparent())
-            address = _named_by(element, name, around)
-            if address and address.strip():
-                yield around == "sitemap", urljoin(base, address.strip())
-            if name in ("url", "sitemap", "item", "entry"):
-                _note_changed(element, base, changed)
-                # What was read is let go: such a file has tens of thousands of them.
-                element.clear()
-                while element.getprevious() is not None:
-                    del element.getparent()[0]
-    if not some:
-        raise ValueError("it is no XML")
-
-
-def _note_changed(element: Any, base: str, changed: dict[str, str]) -> None:
-    parts = {_name(part): (part.text or "").strip() for part in element}
-    if parts.get("loc") and parts.get("lastmod"):
-        changed[urljoin(base, parts["loc"])] = parts["lastmod"]
-
-
-def _name(element: Any) -> str:
-    tag = None if element is None else element.tag
-    return tag.rpartition("}")[2].lower() if isinstance(tag, str) else ""
-
-
-def _named_by(element: Any, name: str, around: str) -> str | None:
-    """The address that an element of a sitemap or feed names. RSS has it as text, Atom as an attribute."""
-    if name == "loc" and around in ("url", "sitemap"):
-        return cast("str | None", element.text)
-    if name == "link" and around in ("item", "entry") and element.get("rel", "alternate") == "alternate":
-        return cast("str | None", element.get("href") or element.text)
-    return None
 
 
 # JSON
@@ -270,7 +205,7 @@ def _from_json(data: Any, response: Response, rule: DiscoverRule, first: str, de
         found.next = _going_on(str(following).strip(), rule, first)
     if rule.mode == "offset" and rows:
         found.next = _offset_page(rule, first, depth)
-    if not rows and not depth:
+    if not rows and not depth and (rule.empty is None or _at(data, rule.empty)):
         return _instead(response, f"items: the list at {rule.items!r} is empty on the first page")
     return found
 
@@ -288,7 +223,7 @@ def _address(row: Any, item: str | None) -> str | None:
 
 def _going_on(cursor: str, rule: DiscoverRule, first: str) -> str | None:
     if rule.page is not None:
-        return _canonical(urljoin(first, rule.page.replace("{cursor}", quote(cursor, safe=""))))
+        return _further(rule, first, "cursor", cursor)
     return _canonical(urljoin(first, cursor))
 
 
@@ -301,24 +236,38 @@ def _from_page(response: Response, rule: DiscoverRule, first: str, depth: int) -
     hrefs = _hrefs(document, rule.item)
     _keep(found, rule, hrefs, found.items, document.base_url)
     if rule.mode == "links":
-        if depth < rule.depth:
-            _keep(found, rule, _hrefs(document, rule.follow), found.pages, document.base_url, filtered=False)
-        if not found.items and not found.pages and not depth:
-            return _instead(response, f"neither item {rule.item!r} nor follow {rule.follow!r} finds a link")
-        return found
+        return _linked(found, document, response, rule, depth)
     if not hrefs:
         if rule.empty is not None and document.has(rule.empty):
             return found
         if not depth or rule.mode == "listing":
             return _instead(response, f"item: {rule.item!r} finds no link, and nothing says that the list is empty")
     if rule.mode == "listing":
-        pages = [_numbered(rule, first, number) for number in range(2, _page_count(document, rule) + 1)]
-        _keep(found, rule, [page for page in pages if page], found.pages, first, filtered=False)
+        _count_on(found, rule, first, _page_count(document, rule))
     elif rule.mode == "offset":
         found.next = _offset_page(rule, first, depth) if hrefs else None
     elif following := _hrefs(document, rule.next):
         found.next = _canonical(urljoin(document.base_url, following[0]))
     return found
+
+
+def _linked(found: Found, document: Document, response: Response, rule: DiscoverRule, depth: int) -> Found | NotRead:
+    further = _hrefs(document, rule.follow)
+    if depth < rule.depth:
+        _keep(found, rule, further, found.pages, document.base_url, filtered=False)
+    elif further:
+        found.dropped["beyond depth"] = len(further)
+    if not found.items and not found.pages and not depth:
+        return _instead(response, f"neither item {rule.item!r} nor follow {rule.follow!r} finds a link")
+    return found
+
+
+def _count_on(found: Found, rule: DiscoverRule, first: str, count: int) -> None:
+    """The other pages of `page 1 of N`."""
+    pages = [_further(rule, first, "page", str(number)) for number in range(2, min(count, MANY_PAGES) + 1)]
+    _keep(found, rule, [page for page in pages if page], found.pages, first, filtered=False)
+    if count > MANY_PAGES:
+        found.problem = f"it counts {count} pages, of which {MANY_PAGES} are believed"
 
 
 def _hrefs(document: Document, selector: str | None) -> list[str]:
@@ -342,16 +291,23 @@ def _page_count(document: Document, rule: DiscoverRule) -> int:
     numbers = [
         int(number) for text in texts for number in re.findall(r"\d{1,9}", re.sub(r"(?<=\d)[.,\s](?=\d{3})", "", text))
     ]
-    return min(numbers[-1], MANY_PAGES) if numbers else 1
-
-
-def _numbered(rule: DiscoverRule, first: str, number: int) -> str | None:
-    return urljoin(first, (rule.page or "?page={page}").replace("{page}", str(number)))
+    return numbers[-1] if numbers else 1
 
 
 def _offset_page(rule: DiscoverRule, first: str, depth: int) -> str | None:
-    offset = str((depth + 1) * rule.step)
-    return _canonical(urljoin(first, (rule.page or "?offset={offset}").replace("{offset}", offset)))
+    return _further(rule, first, "offset", str((depth + 1) * rule.step))
+
+
+def _further(rule: DiscoverRule, first: str, name: str, value: str) -> str | None:
+    """A further page of the list that began with `first`; what is only a query joins what `first` asks for already."""
+    template = rule.page or f"?{name}={{{name}}}"
+    text = template.replace(f"{{{name}}}", quote(value, safe=""))
+    if text.startswith("?"):
+        new = parse_qsl(text[1:], keep_blank_values=True)
+        replaced = {key for key, _ in new}
+        old = [pair for pair in parse_qsl(urlsplit(first).query, keep_blank_values=True) if pair[0] not in replaced]
+        text = "?" + urlencode([*old, *new])
+    return _canonical(urljoin(first, text))
 
 
 # Addresses
@@ -369,12 +325,14 @@ def _keep(
     """Those of the addresses that are pages of the site, once each; the others are counted by why."""
     seen = set(into)
     for address in addresses:
-        if len(into) >= rule.per_page:
-            found.dropped["beyond per_page"] = found.dropped.get("beyond per_page", 0) + 1
-            continue
         why, page = _judged(rule, urljoin(base, address), filtered=filtered)
         if page is None:
-            found.dropped[why] = found.dropped.get(why, 0) + 1
+            found.drop(why)
+        elif page not in seen and len(into) >= rule.per_page:
+            found.drop("beyond per_page")
+            # Who follows links says so how many; a list that is cut is no whole.
+            if rule.mode != "links":
+                found.problem = f"it names more than {rule.per_page} addresses (urls.per_page)"
         elif page not in seen:
             seen.add(page)
             into.append(page)
@@ -388,7 +346,8 @@ def _judged(rule: DiscoverRule, address: str, *, filtered: bool) -> tuple[str, s
         return "outside the site", None
     path = "/" + page.split("/", 3)[3] if page.count("/") > 2 else "/"
     segments = [segment for segment in path.partition("?")[0].split("/") if segment]
-    if any(segments.count(segment) >= REPEATED_SEGMENTS for segment in set(segments)):
+    # Who follows links may breed them; what a list names is its own word.
+    if rule.mode == "links" and any(segments.count(segment) >= REPEATED_SEGMENTS for segment in set(segments)):
         return f"a path that repeats itself {REPEATED_SEGMENTS} times", None
     if filtered and rule.include and not _fits(path, rule.include):
         return "not in include", None

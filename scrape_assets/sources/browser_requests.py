@@ -59,6 +59,9 @@ class Gates(Protocol):
     def stand(self, origin: str, *, page: bool) -> AbstractAsyncContextManager[Gate | None]:
         """One request's place in line at its origin, until it has its answer. `page`: it is for the page itself."""
 
+    async def objection(self, url: str) -> str | None:
+        """Why the page does not move there; asked before its place in line, as it may be a request of its own."""
+
     async def heed(self, origin: str, answer: Response) -> None:
         """That is what the origin answered to what a page needs."""
 
@@ -70,6 +73,9 @@ class NoGates:
     async def stand(self, _origin: str, *, page: bool) -> AsyncIterator[None]:  # noqa: ARG002
         """Now."""
         yield
+
+    async def objection(self, _url: str) -> None:
+        """None."""
 
     async def heed(self, _origin: str, _answer: Response) -> None:
         """Nobody listens."""
@@ -325,9 +331,12 @@ class Requests:
         if own and (cookies := await self._cookies(url)):
             headers["cookie"] = cookies
         posted = (request.post_data_buffer or b"") if request.method == "POST" else None
-        async with self._lanes[asked], stand(asking.gates, asked, asking.waits, page=main) as gate:
-            if main and gate is not None and (objection := await gate.objection(url)) is not None:
+        if main:
+            with asking.waits:
+                objection = await asking.gates.objection(url)
+            if objection is not None:
                 return FetchFailure(FailureClass.REDIRECTED, objection)
+        async with self._lanes[asked], stand(asking.gates, asked, asking.waits, page=main) as gate:
             return await self._http.fetch(
                 pages.Request(url, request.method, posted),
                 site=scope,

@@ -178,6 +178,7 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
     passes = discover.page_types(rule)
     later = passes[passes.index(own) + 1 :] if own in passes else ()
     described = {
+        "problem": None if found.problem is None else f"{header['canonical_url']}: {found.problem}",
         "children": children,
         "next": child(found.next, own, 0, discovers=True, depth=deeper) if found.next else None,
         "again": child(first, later[0], 0, discovers=True, depth=0) if later else None,

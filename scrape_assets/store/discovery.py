@@ -24,6 +24,8 @@ class Discovered:
     next: dict[str, Any] | None
     again: dict[str, Any] | None
     """The first page of the list's next pass, where there is one."""
+    problem: str | None
+    """Why what it names cannot be all of it."""
     mode: str
     page: str
     barren: int
@@ -39,6 +41,8 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     """
     retailer = found.retailer
     added = _children(tx, parent, found, found.children)
+    if found.problem is not None:
+        sql.execute(tx, "set_discovery_problem", run_id=run_id, retailer=retailer, problem=found.problem)
     # Only these have a next page; sitemaps, listings and links name all they know at once.
     if found.mode in ("cursor", "offset"):
         before = None
@@ -84,6 +88,11 @@ def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:
 def waiting(tx: Transaction, run_id: str) -> list[Any]:
     """What waits for room, by retailer and origin, with how long the oldest has."""
     return sql.many(tx, "frontier_of_run", run_id=run_id)
+
+
+def addresses(tx: Transaction, run_id: str, retailer: str) -> int:
+    """How many different pages that give rows it has, in whatever contexts they are read."""
+    return int(sql.one(tx, "count_addresses", run_id=run_id, retailer=retailer).addresses)
 
 
 def of_retailer(tx: Transaction, run_id: str, retailer: str) -> Any:

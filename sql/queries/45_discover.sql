@@ -1,5 +1,5 @@
 -- name: add_children :one
--- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own kind had named. The
+-- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own list had named. The
 -- page's commit is the only one that writes them, under the lock of its partition.
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
@@ -36,7 +36,8 @@ select (select count(*)
          where not f.discovers
            and not exists (select from scrape.links l join scrape.tasks other on other.task_key = l.parent_key
                             where l.run_id = p.run_id and l.child_key = f.task_key and l.parent_key <> p.task_key
-                              and other.page_type = p.page_type and other.context = p.context)) as fresh,
+                              and other.page_type = p.page_type and other.context = p.context
+                              and coalesce(other.entity, other.canonical_url) = coalesce(p.entity, p.canonical_url))) as fresh,
        array(select distinct origin from waiting order by origin) as origins;
 
 -- name: named_elsewhere :maybe
@@ -108,6 +109,11 @@ select retailer, origin, count(*) as pages,
  where run_id = %(run_id)s
  group by retailer, origin
  order by retailer, origin;
+
+-- name: count_addresses :one
+select count(distinct t.canonical_url) as addresses
+  from scrape.tasks t
+ where t.run_id = %(run_id)s and t.retailer = %(retailer)s and not t.discovers;
 
 -- name: discovery_of_retailer :one
 -- How far the pages that name others came, how many items they named, and what two passes over a list saw of it.

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from scrape_assets import failpoints
@@ -332,3 +333,69 @@ def test_a_repair_of_products_leaves_the_lists_alone(pool: Pool, tmp_path: Path,
     assert judged(pool, dataset)[0] == "accepted"
     assert len(skus(pool)) == 30
     assert_sound(pool)
+
+
+@pytest.mark.parametrize("mode", ["cursor", "offset"])
+def test_lists_that_share_items_are_each_read_to_their_end(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, mode: str
+) -> None:
+    """Two categories of the same shop; the second names much of what the first did."""
+    lists = {"/a": range(70), "/b": range(10, 100)}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        start = int(path.partition("from=")[2] or 0)
+        mine = lists[path.partition("?")[0]][start : start + 10]
+        items = [{"url": f"/p/{number}"} for number in mine]
+        following = start + 10 if start + 10 < len(lists[path.partition("?")[0]]) else None
+        return Answer(body=orjson.dumps({"items": items, "next": following}))
+
+    shop.answer = answer
+    keys = {"cursor": 'next: next, page: "?from={cursor}"', "offset": 'step: 10, page: "?from={offset}"'}[mode]
+    dataset = declared(tmp_path, shop, f"{{{mode}: [/a, /b], items: items, item: url, {keys}}}")
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 100
+    state, checks = judged(pool, dataset)
+    assert (state, checks["discovery"]["passed"]) == ("accepted", True), checks["discovery"]
+    assert_sound(pool)
+
+
+def test_a_list_that_is_cut_is_rejected(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, per_page: 30}")
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "it names more than 30 addresses (urls.per_page)" in checks["discovery"]["got"]
+
+
+def test_another_expectation_is_judged_by(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, "{sitemap: /sitemap.xml, expect: 80..100}")
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "rejected"
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("80..100", "30..50"))
+    dataset = make.load.dataset(tmp_path, "prices")
+    assert judged(pool, dataset)[0] == "accepted"
+
+
+def test_what_is_expected_is_counted_once_for_all_contexts(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(40)
+    catalogue.url = shop.url
+
+    def answer(path: str) -> Answer:
+        answered = catalogue.answer(path)
+        return answered._replace(body=answered.body.replace(b"<h1>", b"<p id=zip>1</p><h1>"))
+
+    shop.answer = answer
+    proof = '{prove: {css: "#zip", equals: "1"}}'
+    dataset = declared(
+        tmp_path, shop, "{sitemap: /sitemap.xml, expect: 35..45}", f"contexts: {{a: {proof}, b: {proof}}}\n"
+    )
+    collect(pool, tmp_path, dataset)
+    assert len(skus(pool)) == 80
+    assert judged(pool, dataset)[1]["expect"]["got"] == "40"

@@ -265,6 +265,48 @@ def test_retailers_that_share_an_origin_share_what_the_careful_one_allows(pool: 
         assert tuple(row) == (1.0, 2, 50)
 
 
+@pytest.mark.parametrize("first", ["careful", "hasty"])
+def test_datasets_that_share_an_origin_share_what_the_careful_one_allows(pool: Pool, first: str) -> None:
+    budgets = {
+        "careful": Budget(1.0, 2, per_day=50, calm_seconds=60.0, dataset_id="careful"),
+        "hasty": Budget(0.1, 16, gap_through_response=True, dataset_id="hasty"),
+    }
+    for name in (first, *(set(budgets) - {first}), first):
+        declared(pool, budgets[name])
+    with postgres.transaction(pool) as tx:
+        row = tx.execute(
+            "select interval_seconds, concurrency, gap_through_response, per_day, calm_seconds from scrape.origins"
+        ).fetchone()
+    assert tuple(row) == (1.0, 2, True, 50, 60.0)
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.origin_budgets set declared_at = declared_at - interval '31 days'")
+    declared(pool, budgets["hasty"])
+    assert gap(pool) == 0.1, "one that nobody planned for a month binds nobody"
+
+
+def test_a_day_that_was_over_goes_on_when_more_is_allowed(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8, per_day=1))
+    assert turn(pool).starts == 1
+    assert turn(pool).paused
+    declared(pool, Budget(0.0, 8, per_day=1))
+    assert turn(pool).paused
+    declared(pool, Budget(0.0, 8, per_day=2))
+    assert turn(pool).starts == 1
+
+
+def test_a_delay_of_robots_txt_holds_while_anybody_obeys_it(pool: Pool) -> None:
+    obeying, ignoring = (
+        Budget(0.0, 8, obeys_robots=obeys, dataset_id=name) for obeys, name in ((True, "one"), (False, "two"))
+    )
+    declared(pool, obeying)
+    with postgres.transaction(pool) as tx:
+        origins.set_robots_delay(tx, ORIGIN, 3.0)
+    declared(pool, ignoring)
+    assert gap(pool) == 3.0
+    declared(pool, obeying._replace(obeys_robots=False))
+    assert gap(pool) == 0.0
+
+
 # robots.txt
 
 
@@ -405,6 +447,44 @@ def test_a_redirect_to_what_robots_txt_forbids_is_not_followed(pool: Pool, tmp_p
     collected(pool, tmp_path, shop, ["/p/a"])
     assert ended(pool) == {"a": "quarantined redirected"}
     assert sorted(shop.requests) == ["/p/a"]
+
+
+@pytest.fixture
+def deals() -> Iterator[Site]:
+    with site() as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("robots", "end"),
+    [
+        ((200, b"User-agent: *\nDisallow: /p\n"), "quarantined redirected"),
+        ((404, b""), "committed"),
+        ((503, b""), "quarantined redirected"),
+    ],
+)
+def test_the_robots_txt_of_a_host_that_a_redirect_leads_to_is_read_first(
+    pool: Pool, tmp_path: Path, shop: Site, deals: Site, robots: tuple[int, bytes], end: str
+) -> None:
+    deals.robots = robots
+    shop.answer = lambda path: (302, {"location": f"http://deals.shop.example{path}"}, b"")
+    dataset = make.dataset(tmp_path, {"north": ("http://shop.example", ["/p/a"])})
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    there = {
+        name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
+        for name, one in (("shop.example", shop), ("deals.shop.example", deals))
+    }
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", there), work))
+    assert ended(pool) == {"a": end}
+    assert deals.robots_requests >= 1
+    assert dict(deals.requests) == ({"/p/a": 1} if end == "committed" else {})
+
+
+def test_a_robots_txt_without_an_end_is_none_that_was_read(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    shop.robots = (200, b"User-agent: *\nDisallow: /p/zzz\n" + b"# a comment\n" * 300_000)
+    collected(pool, tmp_path, shop, ["/p/a"], seconds=1.5)
+    assert shop.requests == {}
 
 
 def test_each_hop_of_a_redirect_takes_a_turn(pool: Pool, tmp_path: Path, shop: Site) -> None:

@@ -286,7 +286,7 @@ class Protocol(RuleBasedStateMachine):
     def _names(self, claim: Claim, names: set[int]) -> Result:
         """A list page that names these; the commit makes tasks of them as far as there is room."""
         found = Discovered(
-            retailer=LISTED, children=_children(names), next=None, again=None, mode="links", page=claim.canonical_url,
+            retailer=LISTED, children=_children(names), next=None, again=None, problem=None, mode="links", page=claim.canonical_url,
             barren=0, max_attempts=3, open_tasks=ROOM, budget=self.dataset.budget,
         )  # fmt: skip
         result = _result(claim, TaskState.COMMITTED, Outcome.COMMITTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from typing import Any
 
 import pytest
@@ -61,12 +62,12 @@ ATOM = (
         "<urlset><url><loc>https://shop.example/p/1</loc></url><url><loc>/p/2</loc><lastmod>2026</lastmod></url></urlset>",
         "\ufeff"
         + URLSET.format("<url><loc>/p/1</loc></url><url><loc>/p/2</loc><image><loc>/i.png</loc></image></url>"),
-        "<urlset><url><loc>/p/1</loc></url><url><loc>/p/2</loc></url><url><loc>/p/1</loc></url>",
+        "<urlset><url><loc>/p/1</loc></url><url><loc>/p/2</loc></url><url><loc>/p/1</loc></url></urlset><!-- 3 -->\n",
         "https://shop.example/p/1\r\nhttps://shop.example/p/2\r\n# no address\r\n",
         RSS,
         ATOM,
     ],
-    ids=["plain", "bare", "bom", "cut_and_twice", "text", "rss", "atom"],
+    ids=["plain", "bare", "bom", "twice", "text", "rss", "atom"],
 )
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_sitemap_or_feed_names_its_pages_once_each(body: str, packed: bool) -> None:
@@ -121,6 +122,37 @@ def test_what_is_no_sitemap_is_no_empty_shop(body: bytes, failure: FailureClass 
     assert isinstance(it, NotRead)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("at", [20, 75, 100, 140])
+def test_a_sitemap_that_stops_in_the_middle_is_no_sitemap(at: int, packed: bool) -> None:
+    body = URLSET.format("<url><loc>/p/1</loc></url><url><loc>/p/2</loc></url>").encode()[:at]
+    assert "stops in the middle" in refused({"sitemap": "/s"}, gzip.compress(body) if packed else body).reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "kept"),
+    [
+        ("<url><loc>/p/2?a=1&b=2</loc></url>", ["/p/2?a=1&b=2"]),
+        ("<url><loc>/p/2?a=1&amp;b=2&#38;c=3</loc></url>", ["/p/2?a=1&b=2&c=3"]),
+        ("<url><loc>/p/2?a=1&nosuch;b=2</loc></url>", None),
+        ("<url><loc>/p/2</loc><note>a < b</note></url>", None),
+        ("<url><loc>/p/2</loc><x:y>1</x:y></url>", ["/p/2"]),
+        ("<url><loc>/p/2</loc></urll>", None),
+        ("<url><loc>/p/2\x01</loc></url>", None),
+        ("<!-- a -- b --><url><loc>/p/2</loc></url>", None),
+    ],
+)
+def test_a_fault_in_a_sitemap_hides_nothing_in_silence(fault: str, kept: list[str] | None) -> None:
+    more = "".join(f"<url><loc>/p/{number}</loc></url>" for number in range(3, 60))
+    it = found({"sitemap": "/s"}, URLSET.format("<url><loc>/p/1</loc></url>" + fault + more))
+    names = paths(it.items)
+    assert names[0] == "/p/1"
+    if kept is not None:
+        assert names[1] == kept[0]
+    hidden = {f"/p/{number}" for number in range(3, 60)} - set(names)
+    assert it.problem == (f"it is no sound XML, and {len(hidden)} of its addresses cannot be read" if hidden else None)
+
+
 def test_a_sitemap_that_inflates_without_end_is_refused_in_little_memory() -> None:
     it = refused({"sitemap": "/s"}, gzip.compress(b" " * (70 * 2**20)))
     assert "60 MB inflated" in it.reason
@@ -139,7 +171,6 @@ ITEM = '<a class="product" href="/p/1">1</a>'
         ("page 1 sur 1 004", 1004),
         ("no number", 1),
         ("", 1),
-        ("99999999", 100_000),
     ],
 )
 def test_a_listing_has_as_many_pages_as_its_marker_says(pager: str, pages: int) -> None:
@@ -148,6 +179,51 @@ def test_a_listing_has_as_many_pages_as_its_marker_says(pager: str, pages: int) 
     assert paths(it.items) == ["/p/1"]
     assert len(it.pages) == pages - 1
     assert paths(it.pages)[:2] == [f"/?page={number}" for number in range(2, min(pages, 3) + 1)]
+
+
+def test_a_count_that_nobody_believes_is_a_problem() -> None:
+    it = found({**LISTING, "per_page": 200_000}, ITEM + '<p class="pager">99999999</p>')
+    assert len(it.pages) == 99_999
+    assert it.problem == "it counts 99999999 pages, of which 100000 are believed"
+
+
+@pytest.mark.parametrize(
+    "declared", [{"sitemap": "/s"}, {"listing": "/c", "item": "a"}, {"cursor": "/c", "item": "a", "next": "b"}]
+)
+def test_a_list_that_is_cut_is_no_whole(declared: dict[str, Any]) -> None:
+    names = range(1, 31)
+    body = (
+        URLSET.format("".join(f"<url><loc>/p/{number}</loc></url>" for number in names))
+        if "sitemap" in declared
+        else "<title>x</title>" + "".join(f'<a href="/p/{number}">x</a>' for number in names)
+    )
+    it = found({**declared, "per_page": 20}, body)
+    assert (len(it.items), it.dropped) == (20, {"beyond per_page": 10})
+    assert it.problem == "it names more than 20 addresses (urls.per_page)"
+    assert found({**declared, "per_page": 30}, body).problem is None
+
+
+def test_a_listed_path_may_repeat_itself() -> None:
+    assert paths(found({"sitemap": "/s"}, URLSET.format("<url><loc>/p/1/1/1</loc></url>")).items) == ["/p/1/1/1"]
+
+
+@pytest.mark.parametrize(
+    ("page", "further"),
+    [
+        (None, "/c?cat=3&page=2"),
+        ("?p={page}", "/c?cat=3&p=2"),
+        ("?cat=4&p={page}", "/c?cat=4&p=2"),
+        ("/c/{page}", "/c/2"),
+        ("/c?p={page}", "/c?p=2"),
+    ],
+)
+def test_what_the_first_page_asks_for_is_asked_for_by_the_others(page: str | None, further: str) -> None:
+    declared = {"listing": "/c?cat=3", "item": "a", "pages": "p", **({"page": page} if page else {})}
+    rule = UrlsRule.model_validate(declared).rule(SITE)
+    first = f"{SITE}/c?cat=3"
+    it = read(Response(first, first, 200, {}, b'<a href="/p/1">x</a><p>1 of 2</p>'), rule, first=first, depth=0)
+    assert isinstance(it, Found)
+    assert paths(it.pages) == [further]
 
 
 def test_a_listing_without_items_is_a_failure_unless_it_says_so() -> None:
@@ -189,6 +265,12 @@ def test_items_without_an_address_are_made_by_a_template() -> None:
 )
 def test_an_answer_that_cannot_be_read_names_nothing(body: str, depth: int, why: str) -> None:
     assert why in refused(CURSOR, body, depth=depth).reason
+
+
+@pytest.mark.parametrize("total", [0, "", None, False, []])
+def test_an_answer_for_programs_says_that_its_list_is_empty(total: Any) -> None:
+    assert found({**CURSOR, "empty": "total"}, api([], total=total)).items == []
+    assert "empty on the first page" in refused({**CURSOR, "empty": "total"}, api([], total=3)).reason
 
 
 def test_a_list_may_end_with_an_empty_page() -> None:
@@ -243,7 +325,8 @@ def test_a_page_that_links_relative_to_itself_has_an_end() -> None:
 
 def test_no_page_is_followed_beyond_the_depth_and_no_more_than_a_page_may_name() -> None:
     body = "".join(f'<a href="/c/{number}">x</a>' for number in range(30))
-    assert found(LINKS, body, depth=3).pages == []
+    at_the_end = found(LINKS, body, depth=3)
+    assert (at_the_end.pages, at_the_end.dropped) == ([], {"beyond depth": 30})
     it = found({**LINKS, "per_page": 10}, body)
     assert len(it.pages) == 10
     assert it.dropped == {"beyond per_page": 20}
@@ -316,3 +399,26 @@ def test_two_looks_tell_how_much_neither_saw() -> None:
 def test_a_declaration_that_cannot_work_says_why(declared: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("{", r"\{").replace("}", r"\}")):
         UrlsRule.model_validate(declared)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (
+            {"sitemap": "/s", "depth": 3},
+            "depth means nothing with sitemap; it knows exclude, include, lastmod, per_page",
+        ),
+        ({"listing": "/c", "item": "a", "items": "x"}, "items means nothing with listing"),
+        ({"listing": "/c", "item": "a", "lastmod": "trust"}, "lastmod means nothing with listing"),
+        ({"links": "/", "item": "a", "follow": "a", "passes": 1}, "passes means nothing with links"),
+        ({"file": "a.csv", "include": "/p/*"}, "include means nothing with file; it knows no more"),
+        ({"listing": "/c", "item": "a", "empty": "a["}, "empty: 'a[' is not a CSS selector"),
+    ],
+)
+def test_a_key_that_means_nothing_is_refused(declared: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        UrlsRule.model_validate(declared)
+
+
+def test_one_pattern_needs_no_list() -> None:
+    assert UrlsRule.model_validate({"sitemap": "/s", "include": "/p/*"}).include == ("/p/*",)
