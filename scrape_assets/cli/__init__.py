@@ -10,6 +10,8 @@ import logging
 import os
 import sys
 from contextlib import suppress
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -31,6 +33,13 @@ from scrape_assets.cli.output import Outage, complain
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.errors import ScrapeAssetsError
 
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(metadata.version("scrape-assets"))
+        raise typer.Exit
+
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -41,6 +50,15 @@ app = typer.Typer(
 app.add_typer(database.app, name="db")
 for module in (demo, declare, golden, develop, operate, work, look, repair, release, control, prove):
     module.add_to(app)
+
+
+@app.callback()
+def about(
+    version: Annotated[  # acted on by its callback
+        bool, typer.Option("--version", help="say which version this is", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    """What holds for every command."""
 
 
 def program() -> None:

@@ -52,9 +52,13 @@ def resume_command(
         key = window_key(declared(settings, dataset), window)
         run_id = run_of(dataset, key)
         done = control.resume(pool, run_id, [retailer] if retailer else [])
+        lost = control.given_up(pool, run_id, done)
     if json:
-        emit({"run_id": run_id, "resumed": done})
+        emit({"run_id": run_id, "resumed": done, "given_up": lost})
     else:
+        for name, pages in lost.items():
+            said = "pages were given up and stay" if pages > 1 else "page was given up and stays"
+            say(f"{name}: {pages} {said} so until: scrape-assets recover {dataset} --window {key} --retailer {name}")
         say(
             f"{run_id}: resumed {', '.join(done)}; workers go on, or: scrape-assets run {dataset} --window {key}"
             if done

@@ -68,9 +68,8 @@ def status(json: Json = False) -> None:
     if json:
         emit(answer)
     else:
-        typer.echo(
-            f"{'running' if answer['running'] else 'not running'}: {answer['where']} {answer['reason']}".rstrip()
-        )
+        why = f" ({answer['reason']})" if answer["reason"] else ""
+        typer.echo(f"{'running' if answer['running'] else 'not running'}: {answer['where']}{why}")
     if not answer["running"]:
         raise typer.Exit(4)
 

@@ -146,6 +146,8 @@ def check_command(
     else:
         for one in checked:
             _show(one)
+            for warning in one["warnings"]:
+                say(f"warning: {warning}")
             show_cases(one["cases"], one["broken_cases"])
     problems = [r["problem"] for one in checked for r in one["retailers"] if r["problem"]]
     if problems := [*problems, *(line for one in checked for line in one["broken_cases"])]:
@@ -183,11 +185,15 @@ def _show(one: dict[str, Any]) -> None:
         fields = ", ".join(product.get("fields", {}))
         facts = {
             "basis": r["basis"] or "not said",
-            "tasks": f"{r['tasks']}{refused}",
-            "rate": f"{fetch['rate']}, a window takes {'at least ' if fetch['via'] == 'browser' else ''}"
-            f"{_duration(r['seconds_at_declared_rate'])}",
+            **_pages(r, refused),
             "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
+            "asked": ", ".join(
+                [f"robots.txt {'obeyed' if fetch['robots'] == 'obey' else 'ignored'}"]
+                + [f"at most {fetch['per_day']} requests a day"] * (fetch["per_day"] is not None)
+                + ["the gap counts from an answer's end"] * (fetch["gap"] == "response")
+                + ["changed pages only, where the site tells"] * (fetch["revalidate"] and fetch["via"] == "http")
+            ),
             **({"contexts": _contexts(r["contexts"])} if r["contexts"] else {}),
             "expect": product.get("expect", "not declared"),
             "extraction": f"{r['extraction']}{f' ({fields})' if fields else ''}, version {r['extractor_version']}",
@@ -212,6 +218,25 @@ def _shown(fetch: dict[str, Any]) -> str:
         return ""
     until = f" until {fetch['wait_for']} is there" if fetch["wait_for"] else ""
     return f"by a browser{until}, without {', '.join(fetch['block']) or 'blocking anything'}, "
+
+
+def _pages(r: dict[str, Any], refused: str) -> dict[str, str]:
+    """Where the pages come from, how many, and how long their rate takes."""
+    mode, *more = r["urls"]
+    if mode == "file":
+        needs = _duration(r["seconds_at_declared_rate"])
+        least = "at least " if r["fetch"]["via"] == "browser" else ""
+        return {"tasks": f"{r['tasks']}{refused}", "rate": f"{r['fetch']['rate']}, a window takes {least}{needs}"}
+    starts = r["urls"][mode]
+    named = ", ".join(f"{key} {_listed(r['urls'][key])}" for key in more)
+    return {
+        "pages": f"{mode} {_listed(starts)}" + (f" ({named})" if named else ""),
+        "rate": f"{r['fetch']['rate']}, for as many pages as the site names",
+    }
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _contexts(contexts: dict[str, Any]) -> str:

@@ -9,11 +9,12 @@ import typer
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
+    LookedAt,
     RetailerName,
-    Window,
     declared,
     emit,
     harmless,
+    looked_at,
     opened,
     out,
     run_of,
@@ -23,8 +24,10 @@ from scrape_assets.cli.output import (
 )
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
+from scrape_assets.datasets.units import written
 from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import run, status, verify
+from scrape_assets.rules import acceptance, refusals
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -54,19 +57,28 @@ def _show_windows(pool: Pool, dataset: str, *, json: bool) -> None:
         say(f"dataset {dataset} has no runs yet; begin with: scrape-assets run {dataset} --window current")
     table(
         dataset,
-        ("window", "planned", "committed", "gone", "quarantined", "open", "rows", "candidate", "version"),
+        ("window", "planned", "committed", "gone", "quarantined", "open", "candidate", "version", "rows", "gaps"),
         [
             (
                 s["window"],
                 *(s["tasks"].get(key, 0) for key in ("planned", "committed", "gone", "quarantined", "open")),
-                s["observations"],
-                (s["candidate"] or {}).get("state", "collecting"),
-                (s["candidate"] or {}).get("dataset_version") or "",
+                _candidate(s),
+                *((v["dataset_version"], v["rows"], ", ".join(v["gaps"])) if (v := s["version"]) else ("", "", "")),
             )
             for s in known
         ],
         without_zeros=True,
     )
+
+
+def _candidate(shown: dict[str, Any]) -> str:
+    """The newest attempt to make a version; where that is not the version that stands, that one is named too."""
+    newest, standing = shown["candidate"], shown["version"]
+    if newest is None:
+        return "collecting"
+    if standing is None or newest["dataset_version"] == standing["dataset_version"]:
+        return str(newest["state"])
+    return f"{newest['state']} (version {standing['dataset_version']} stands)"
 
 
 def window_status(pool: Pool, dataset: str, window: str) -> dict[str, Any]:
@@ -102,10 +114,7 @@ def status_command(
         emit({**shown, "rejected_lines": lines, "waiting_for_manifest": waiting})
         return
     say_retailers(shown)
-    if shown["candidate"]:
-        say(f"dataset candidate {shown['candidate']['sequence']}: {shown['candidate']['state']}")
-        for reason in shown["candidate"]["reasons"]:
-            say(f"  {reason}")
+    _say_version(shown)
     for name, manifest_hash in waiting.items():
         say(f"{name} waits for manifest {manifest_hash}, with which it was planned; the declaration here differs")
     for origin in shown["paused_origins"]:
@@ -121,6 +130,22 @@ def status_command(
         )
     for d in shown["deliveries"]:
         say(f"{d['destination']}: version {d['dataset_version']} {d['state']} {d['last_error'] or ''}".rstrip())
+
+
+def _say_version(shown: dict[str, Any]) -> None:
+    """The newest attempt to make a version, and the version that stands."""
+    newest, version = shown["candidate"], shown["version"]
+    if newest:
+        say(f"dataset candidate {newest['sequence']}: {_candidate(shown)}")
+        for line in (*newest["reasons"], *newest["held"]):
+            say(f"  {line}")
+    if version:
+        held = [line for r in shown["retailers"] if r["state"] == "accepted" for line in r["held"]]
+        held += newest["held"] if newest["state"] == "published" else []
+        noted = f"; {acceptance.in_number(len(held))}, see above" if held else ""
+        say(f"version {version['dataset_version']}: {version['rows']} rows{noted}")
+        for name, gap in version["gaps"].items():
+            say(f"{name} is a gap: {gap}")
 
 
 def _waiting_for_a_manifest(pool: Pool, declaration: Dataset, shown: dict[str, Any]) -> dict[str, str]:
@@ -157,7 +182,7 @@ def verify_command(json: Json = False) -> None:
 
 def failed_command(
     dataset: DatasetName,
-    window: Window = "current",
+    window: LookedAt = None,
     retailer: RetailerName = None,
     failure_class: Annotated[str | None, typer.Option("--failure-class", help="only this class")] = None,
     json: Json = False,
@@ -166,7 +191,7 @@ def failed_command(
     if failure_class is not None and failure_class not in (classes := [one.value for one in FailureClass]):
         raise DeclarationError(f"there is no failure class {failure_class!r}{nearest(failure_class, classes)}")
     with opened(dataset) as (settings, _, pool):
-        key = window_key(declared(settings, dataset), window)
+        key = looked_at(pool, declared(settings, dataset), window)
         known = sorted(r["retailer"] for r in window_status(pool, dataset, key)["retailers"])
         if retailer is not None and retailer not in known:
             raise DeclarationError(f"{run_of(dataset, key)} has no retailer {retailer}; it has {', '.join(known)}")
@@ -220,13 +245,13 @@ def say_retailers(summary: dict[str, Any]) -> None:
             say(f"{r['retailer']} is not planned: `scrape-assets run` plans it, or says why not")
         if r["waits"]:
             ends = " Its open tasks are quarantined 6 h after that, unless it is resumed." if r["stopped_at"] else ""
-            say(f"{r['retailer']} is paused: {r['paused']}.{ends}")
+            say(f"{r['retailer']} is {refusals.in_words(r['paused'])}.{ends}")
         elif r["closing_at"]:
             say(f"{r['retailer']} was closed at {r['closing_at']:%Y-%m-%d %H:%M} UTC")
         for reason in r["reasons"]:
             say(f"{r['retailer']}: {reason}")
         for sample in r["samples"]:
-            say("  as " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+            say(f"  {r['retailer']}: {acceptance.in_words(sample)}")
         for held in r["held"]:
             say(f"{r['retailer']}: {held}")
         if r["drift"]:
@@ -234,8 +259,14 @@ def say_retailers(summary: dict[str, Any]) -> None:
 
 
 def _say_pages(r: dict[str, Any]) -> None:
-    """What was met on the way, what waits to be tried again, and why pages were given up."""
+    """What its lists gave, what was met on the way, what waits and why, and why pages were given up."""
     name = r["retailer"]
+    if lists := r["lists"]:
+        problem = f"; {lists['problem']}" if lists["problem"] else ""
+        say(f"{name}: {lists['read']} of {lists['pages']} pages that name others read{problem}")
+    for one in r["waiting_for_room"]:
+        wait = written(round(one["oldest_seconds"]))
+        say(f"{name}: {one['pages']} pages wait for room at {one['origin']}, the oldest for {wait} (fetch.open_tasks)")
     if met := ", ".join(f"{kind} {count}" for kind, count in r["failure_classes"].items()):
         say(f"{name}: {r['attempts']} attempts, among them {met}")
     if again := r["to_try_again"]:

@@ -26,13 +26,14 @@ from scrape_assets.cli.output import (
     window_key,
 )
 from scrape_assets.cli.release import SHOWN, UNSENT, say_unsettled, what
-from scrape_assets.cli.work import Processes, collect, machine_of
+from scrape_assets.cli.work import Processes, collect, leased_in_words, machine_of
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected, DeclarationError, ManifestChanged, ScrapeAssetsError
 from scrape_assets.flow import accept, control, deliver, publish, run, status
 from scrape_assets.flow.plan import PlannedRetailer
-from scrape_assets.rules import acceptance
+from scrape_assets.rules import acceptance, refusals
 from scrape_assets.settings import Settings, Store
+from scrape_assets.store import observe, postgres
 from scrape_assets.store.postgres import Pool
 
 
@@ -72,6 +73,11 @@ def run_command(
         )
     if json:
         emit(result.summary)
+    conclude(result, None if retailer is None else [retailer], json=json)
+
+
+def conclude(result: RunResult, retailers: Sequence[str] | None, *, json: bool) -> None:
+    """The error with whose code the command ends, where a person must act on these retailers, or on all of them."""
     if result.refused:
         # A person was told before the collecting began, and was told why the candidate is rejected.
         raise result.refused if json else ManifestChanged("not every retailer went on; why is said above")
@@ -80,16 +86,17 @@ def run_command(
             raise result.rejected
         run_id = result.summary["run_id"]
         raise CandidateRejected(f"{run_id} is rejected, see above: nothing is published, the last good version stands")
-    mine = [r for r in result.summary["retailers"] if retailer in (None, r["retailer"])]
+    mine = [r for r in result.summary["retailers"] if retailers is None or r["retailer"] in retailers]
     if paused := [r for r in mine if r["waits"]]:
-        raise ScrapeAssetsError(_paused(paused, f"{dataset} --window {result.summary['window']}", tell=json))
+        at = f"{result.summary['dataset']} --window {result.summary['window']}"
+        raise ScrapeAssetsError(_paused(paused, at, tell=json))
     if any(sent["state"] != "delivered" for sent in result.summary["sent"]):
         raise ScrapeAssetsError(UNSENT)
 
 
 def _paused(retailers: Sequence[dict[str, Any]], at: str, *, tell: bool) -> str:
     """What lets them go on; `tell`: and why they do not, which a person read above."""
-    why = [f"{r['retailer']} is paused{': ' + r['paused'] if tell else ', see above'}" for r in retailers]
+    why = [f"{r['retailer']} is {refusals.in_words(r['paused']) if tell else 'paused, see above'}" for r in retailers]
     ways = f"`scrape-assets resume {at}` lets it go on, `scrape-assets close {at}` ends it"
     if broken := [r["retailer"] for r in retailers if r["canary"] == "failed"]:
         one = f"{at} --retailer {broken[0]}"
@@ -124,9 +131,15 @@ def run_window(
     began = time.monotonic()
     run_id = run_of(dataset.dataset, window)
     before = status.run_status(pool, run_id)
+    with postgres.transaction(pool) as tx:
+        leased = observe.leased_elsewhere(tx, run_id)
     planned, refused = run.plan_or_refuse(pool, dataset, window, retailers, now=datetime.now(UTC), frozen=frozen)
     if not quiet:
+        for lacking in deliver.unready(dataset):
+            say(f"warning: {lacking}")
         _say_plan(run_id, planned, before)
+        for row in leased:
+            say(leased_in_words(row))
         if retailers is None:
             for late in sorted(set(dataset.retailers) - {p.retailer for p in planned}):
                 say(f"{late} was declared after {run_id} was made: it begins with the next window, or in another one")
@@ -173,6 +186,7 @@ def run_window(
             "new": published.new,
             "changes": published.changes,
             "gaps": published.gaps,
+            "held": published.held,
         },
         "sent": [
             {
@@ -224,7 +238,11 @@ def _say_result(summary: dict[str, Any], dataset: str, window: str) -> None:
         say(f"all retailers together: {held}")
     if published:
         word = "published" if published["new"] else "was published already"
-        say(f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}")
+        held_back = acceptance.in_number(published["held"])
+        say(
+            f"version {published['dataset_version']} {word}: {published['rows']} rows{_changed(published)}"
+            + (f"; {held_back}, see above" if held_back else "")
+        )
         for name, gap in published["gaps"].items():
             say(f"{name} is a gap: {gap}")
     elif acceptance_state == "collecting":
@@ -293,9 +311,14 @@ def publish_command(dataset: DatasetName, window: Window = "current", json: Json
                 "new": done.new,
                 "changes": done.changes,
                 "gaps": done.gaps,
+                "held": done.held,
             }
         )
     else:
-        say(f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows")
+        held_back = acceptance.in_number(done.held)
+        say(
+            f"{run_id}: version {done.dataset_version} {'published' if done.new else 'stands'}, {done.rows} rows"
+            + (f"; {held_back}: scrape-assets why {dataset} --window {key}" if held_back else "")
+        )
         if done.new:
             say(f"next: scrape-assets deliver {dataset} sends it")

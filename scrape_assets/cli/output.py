@@ -26,7 +26,7 @@ from scrape_assets.errors import DeclarationError
 from scrape_assets.flow import plan
 from scrape_assets.rules import keys
 from scrape_assets.settings import Settings, Store
-from scrape_assets.store import embedded, postgres
+from scrape_assets.store import embedded, postgres, runs
 from scrape_assets.store.postgres import Pool
 
 WIDTH_OF_A_PIPE = 1000
@@ -41,6 +41,10 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON object on std
 DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="the dataset's folder name below datasets/")]
 Window = Annotated[
     str, typer.Option("--window", help="a window's key, as 2026-11-20; `current` for the one that runs now")
+]
+LookedAt = Annotated[
+    str | None,
+    typer.Option("--window", help="a window's key, as 2026-11-20, or `current`; else the newest that there is"),
 ]
 RetailerName = Annotated[str | None, typer.Option("--retailer", help="only this retailer")]
 
@@ -137,6 +141,21 @@ def window_key(dataset: Dataset, window: str) -> str:
     return key
 
 
+def looked_at(pool: Pool, dataset: Dataset, window: str | None, *, published: bool = False) -> str:
+    """The key of the window that a person looks at: without one, the newest that was planned, or has a version.
+
+    Which one it is, is said. Where there is none, it is the current one, of which the command says what it lacks.
+    """
+    if window is not None:
+        return window_key(dataset, window)
+    with postgres.transaction(pool) as tx:
+        newest = runs.newest(tx, dataset.dataset, published=published)
+    if newest is None:
+        return window_key(dataset, "current")
+    say(f"window {newest}, the newest {'that has a version' if published else 'that was planned'}")
+    return newest
+
+
 def run_of(dataset: str, window: str) -> str:
     """The run that collects this window."""
     return keys.run_id(dataset, window)
@@ -169,7 +188,7 @@ def find(project: dict[str, Dataset], name: str) -> tuple[Dataset, Retailer]:
         return found[0]
     if found:
         raise DeclarationError(f"{len(found)} datasets have a retailer {inner}; say {found[0][0].dataset}/{inner}")
-    known = sorted(retailer for dataset in project.values() for retailer in dataset.retailers)
+    known = sorted({retailer for dataset in project.values() for retailer in dataset.retailers})
     raise DeclarationError(f"no retailer {name} is declared{nearest(name, known)}")
 
 
@@ -196,4 +215,4 @@ def show_page(tried: dict[str, Any]) -> None:
             say(f"  {change['field']}: {change['before']!r} would become {change['after']!r}")
         else:
             before, after = (f"{change[side] or 'no row'}" for side in ("before", "after"))
-            say(f"  {change['entity_key']}: {before} before, {after} now")
+            say(f"  {change['entity_key']}: {before} before; now {after}")

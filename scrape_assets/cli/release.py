@@ -16,15 +16,15 @@ import typer
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
-    Window,
+    LookedAt,
     declared,
     emit,
     harmless,
+    looked_at,
     opened,
     out,
     run_of,
     say,
-    window_key,
 )
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
@@ -175,7 +175,7 @@ def _format(value: str) -> str:
 
 def export_command(
     dataset: DatasetName,
-    window: Window = "current",
+    window: LookedAt = None,
     as_of: Annotated[int | None, typer.Option("--as-of", min=1, help="this version of the window")] = None,
     latest: Annotated[bool, typer.Option("--latest", help="the newest row of every entity, over all windows")] = False,
     form: Annotated[
@@ -195,7 +195,7 @@ def export_command(
         if latest:
             rows = _latest(pool, declaration)
         else:
-            key = window_key(declaration, window)
+            key = looked_at(pool, declaration, window, published=True)
             rows = _version(pool, declaration, key, as_of, changes=changes)
         counted = 0
 
@@ -249,14 +249,14 @@ def _latest(pool: Pool, dataset: Dataset) -> Iterator[Record]:
 
 def show_command(
     dataset: DatasetName,
-    window: Window = "current",
+    window: LookedAt = None,
     version: Annotated[int | None, typer.Option("--version", min=1, help="else the one that stands")] = None,
     json: Json = False,
 ) -> None:
     """Show what a version is made of: retailers, extractors, checks, waivers, repairs, gaps, deliveries."""
     with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
-        run_id = run_of(dataset, window_key(declaration, window))
+        run_id = run_of(dataset, looked_at(pool, declaration, window, published=True))
         said = provenance.of_version(pool, run_id, version)
     if json:
         emit(said)

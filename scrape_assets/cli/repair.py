@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from scrape_assets.cli.operate import RunResult, run_window
+from scrape_assets.cli.operate import RunResult, conclude, run_window
 from scrape_assets.cli.output import (
     DatasetName,
     Json,
+    LookedAt,
     RetailerName,
     Window,
     declared,
     emit,
     harmless,
+    looked_at,
     opened,
     out,
     run_of,
@@ -28,7 +31,7 @@ from scrape_assets.cli.output import (
 from scrape_assets.cli.work import Processes
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
-from scrape_assets.errors import CandidateRejected, DeclarationError, ScrapeAssetsError
+from scrape_assets.errors import DeclarationError, ScrapeAssetsError
 from scrape_assets.flow import recover, waive, why
 from scrape_assets.flow.recover import Repair
 from scrape_assets.rules import urls
@@ -46,11 +49,11 @@ def add_to(app: typer.Typer) -> None:
         app.command(command.__name__.removesuffix("_command"))(command)
 
 
-def why_command(dataset: DatasetName, window: Window = "current", json: Json = False) -> None:
+def why_command(dataset: DatasetName, window: LookedAt = None, json: Json = False) -> None:
     """Say why a window is not published: retailer, rule, expected, got, rows with their pages, and what to run next."""
     with opened(dataset) as (settings, _, pool):
         declaration = declared(settings, dataset)
-        said = why.explain(pool, declaration, run_of(dataset, window_key(declaration, window)))
+        said = why.explain(pool, declaration, run_of(dataset, looked_at(pool, declaration, window)))
     if json:
         emit(said)
         return
@@ -78,7 +81,8 @@ def recover_command(
 ) -> None:
     """Repair a window under its own run: just what is broken, from stored pages where only their reading changed.
 
-    Without a selection: everything that the extractor decides, of retailers that are rejected or declared otherwise.
+    Without a selection: of retailers that are rejected, or lack pages, or are declared otherwise; what is published and
+    stands is only taken when it is named.
     """
     if refetch and from_artifacts:
         raise DeclarationError("--refetch asks the site, --from-artifacts does not; expected one of the two")
@@ -99,6 +103,8 @@ def recover_command(
         if not json:
             for one in repairs:
                 say(_intent(one))
+                if one.warning:
+                    say(f"warning: {one.retailer}: {one.warning}")
         before = recover.contents(pool, run_id)
         begun = recover.begin(pool, declaration, run_id, wanted, repairs)
         names = [one.retailer for one in repairs]
@@ -130,9 +136,10 @@ def _intent(one: Repair) -> str:
     joined = f", and {one.joined} open ones with them" if one.joined else ""
     stored = len(one.stored) + one.joined_stored
     changed = f" ({', '.join(one.changed)} changed)" if one.changed else ""
+    canary = "; its canary failed, and begins again with this repair" if one.canary_failed else ""
     return (
         f"{one.retailer}: {len(one.tasks)} pages{joined}, {stored} read from stored pages, "
-        f"{one.requests} requests; extractor {one.frozen.extractor_version}{changed}"
+        f"{one.requests} requests; extractor {one.frozen.extractor_version}{changed}{canary}"
     )
 
 
@@ -146,7 +153,9 @@ def _dry_run(
         emit({"run_id": run_id, "dry_run": True, "repairs": [one.record() for one in repairs], "previews": previews})
         return
     for one in repairs:
-        say(_intent(one))
+        out.print(_intent(one), highlight=False, markup=False)
+        if one.warning:
+            out.print(f"warning: {one.retailer}: {one.warning}", highlight=False, markup=False)
         stored = {task.task_key for task in one.stored}
         for task in one.tasks[:SHOWN_PAGES]:
             how = "stored page" if task.task_key in stored else "request"
@@ -156,15 +165,30 @@ def _dry_run(
             say(f"  and {len(one.tasks) - SHOWN_PAGES} more; --json lists all of them")
     for seen in previews:
         changes = seen["changes"]
+        if seen["would_fail"]:
+            # Before any change of a value: it is what matters most.
+            ((cause, _),) = Counter(p["reason"] for p in seen["failed"] if p["failure_class"]).most_common(1)
+            out.print(
+                harmless(
+                    f"{seen['retailer']}: {seen['would_fail']} of {seen['pages']} sampled pages would FAIL ({cause})"
+                ),
+                highlight=False,
+                markup=False,
+            )
         table(
             f"{seen['retailer']}: {len(changes)} values of {seen['pages']} stored pages would change",
             ("entity", "field", "now", "then"),
-            [(c["entity_key"], c["field"], c["before"], c["after"]) for c in changes[:SHOWN_CHANGES]],
+            [
+                (c["entity_key"], c["field"], c["before"] or "no row", c["after"] or "no row")
+                if not c["field"]
+                else (c["entity_key"], c["field"], c["before"], c["after"])
+                for c in changes[:SHOWN_CHANGES]
+            ],
         )
         if len(changes) > SHOWN_CHANGES:
             say(f"and {len(changes) - SHOWN_CHANGES} more; --json has all of them")
         for page in seen["failed"]:
-            say(f"{page['url']}: {page['reason']}")
+            out.print(harmless(f"  {page['url']}: {page['reason']}"), highlight=False, markup=False)
     say("nothing was changed; without --dry-run it is done")
 
 
@@ -189,32 +213,42 @@ def _tell(result: RunResult, batches: list[dict[str, Any]], moved: list[dict[str
             say(f"not moved, by the hash over their rows: {', '.join(kept)}")
     if others:
         raise ScrapeAssetsError(f"{', '.join(others)} moved while others were repaired; somebody else works on them")
-    if result.refused:
-        raise result.refused
-    if result.rejected:
-        if json:
-            raise result.rejected
-        raise CandidateRejected(
-            f"{result.summary['run_id']} is rejected, see above: nothing is published, the last good version stands"
-        )
+    conclude(result, [batch["retailer"] for batch in batches], json=json)
 
 
 def waive_command(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="the rule's name, as `why` shows it")],
     run: Annotated[str, typer.Option("--run", help="the run, as prices@2026-11-20 or prices@current")],
-    owner: Annotated[str, typer.Option("--owner", help="who answers for it")],
-    reason: Annotated[str, typer.Option("--reason", help="why it may be broken this time")],
-    until: Annotated[str, typer.Option("--until", help="a day or time from which it no longer counts, in UTC")],
+    rule: Annotated[
+        str | None, typer.Argument(metavar="RULE", help="the rule's name, as `why` shows it", show_default=False)
+    ] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="who answers for it")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="why it may be broken this time")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="a day or time from which it no longer counts, in UTC")
+    ] = None,
     retailer: RetailerName = None,
+    show: Annotated[bool, typer.Option("--list", help="only show the run's waivers, also those that are over")] = False,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", metavar="ID", help="end this waiver now; it stays on record")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Answer for a failing rule of one run, for a time; it stays in the provenance of what is published with it."""
     dataset, at, window = run.partition("@")
     if not at:
         raise DeclarationError(f"--run {run!r} is no run; expected dataset@window, as prices@2026-11-20")
+    if show or revoke is not None:
+        if rule is not None or (show and revoke is not None):
+            raise DeclarationError("expected one of RULE, --list and --revoke")
+        _waivers(dataset, window, revoke, json=json)
+        return
+    if rule is None or owner is None or reason is None or until is None:
+        named = (("RULE", rule), ("--owner", owner), ("--reason", reason), ("--until", until))
+        missing = ", ".join(name for name, given in named if given is None)
+        raise DeclarationError(f"a waiver names RULE, --owner, --reason and --until; missing: {missing}")
     with opened(dataset) as (settings, _, pool):
         run = run_of(dataset, window_key(declared(settings, dataset), window))
-        done = waive.waive(
+        done, needed = waive.waive(
             pool,
             run,
             rule,
@@ -225,11 +259,39 @@ def waive_command(
             now=datetime.now(UTC),
         )
     if json:
-        emit({"run_id": run, "retailer": retailer, **done.record()})
+        emit({"run_id": run, "retailer": retailer, **done.record(), "needed": needed})
     else:
         whose = f" of {retailer}" if retailer else ""
         say(f"{rule}{whose} of {run} is waived by {done.owner} until {done.until:%Y-%m-%d %H:%M} UTC")
+        if not needed:
+            say(f"{rule}{whose} did not fail when it was judged last: nothing needs this waiver yet")
         say(f"it counts when the window is judged: scrape-assets publish {dataset} --window {run.partition('@')[2]}")
+
+
+def _waivers(dataset: str, window: str, revoke: str | None, *, json: bool) -> None:
+    with opened(dataset) as (settings, _, pool):
+        run = run_of(dataset, window_key(declared(settings, dataset), window))
+        ended = None if revoke is None else waive.revoke(pool, run, revoke)
+        found = waive.listed(pool, run)
+    if json:
+        emit(
+            {
+                "run_id": run,
+                "waivers": [{"retailer": one.retailer, **one.record(), "counts": counts} for one, counts in found],
+            }
+        )
+    elif ended is not None:
+        whose = f" of {ended.retailer}" if ended.retailer else ""
+        say(f"the waiver of {ended.rule}{whose} by {ended.owner} is over; a version that rests on it stands")
+        say(f"it counts when the window is judged: scrape-assets publish {dataset} --window {run.partition('@')[2]}")
+    else:
+        out.print(f"[bold]{run}: {len(found)} waivers[/]", highlight=False)
+        # Not a table: an id that is folded cannot be copied.
+        for one, counts in found:
+            until = f"{'until' if counts else 'ended'} {one.until:%Y-%m-%d %H:%M} UTC"
+            whose = one.retailer or "all retailers together"
+            for line in (f"{one.waiver_id}  {one.rule} of {whose}, by {one.owner}, {until}", f"  {one.reason}"):
+                out.print(harmless(line), highlight=False, markup=False)
 
 
 def _moment(text: str) -> datetime:

@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -123,7 +123,7 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
             for row in observe.partition_counts(tx, run_id):
                 if (run_id, row.retailer) in mine:
                     planned[row.retailer] += row.planned
-                    ended[row.retailer] += row.planned - row.pending - row.retry_wait - row.leased
+                    ended[row.retailer] += row.planned - row.pending - row.retry_wait - row.leased - row.waiting
     with progress(quiet) as shown:
         # One bar for a retailer, however many windows and datasets it is worked for.
         bars = {name: shown.add_task(name, total=planned[name], completed=ended[name], note="") for name in planned}
@@ -146,7 +146,9 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, worker.stop)
 
-            telling = asyncio.create_task(_tell_standstill(pool, mine, lambda: sum(over.values()), quiet=quiet))
+            telling = asyncio.create_task(
+                _tell_standstill(pool, machine, mine, lambda: sum(over.values()), quiet=quiet)
+            )
             try:
                 return await run.collect_partitions(
                     pool, machine, work, on_worker=stop_on_signals, on_progress=on_progress
@@ -160,21 +162,26 @@ def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool
             unwind_on_signals()  # the loop's own handlers went with it
 
 
-async def _tell_standstill(pool: Pool, mine: set[tuple[str, str]], ended: Callable[[], int], *, quiet: bool) -> None:
+async def _tell_standstill(
+    pool: Pool, machine: Machine, mine: set[tuple[str, str]], ended: Callable[[], int], *, quiet: bool
+) -> None:
     """While no page ends, what they wait for is said."""
     told = ""
     while not quiet:
         before = ended()
         await asyncio.sleep(STANDSTILL_SECONDS)
         if ended() == before:
-            standing = await asyncio.to_thread(_standstill, pool, mine)
+            standing = await asyncio.to_thread(_standstill, pool, machine.worker_id, mine)
             if standing and standing != told:
                 say(standing)
                 told = standing
 
 
-def _standstill(pool: Pool, mine: set[tuple[str, str]]) -> str:
-    """What pages met that are to be tried again; nothing where there are none, or the store does not answer."""
+def _standstill(pool: Pool, worker: str, mine: set[tuple[str, str]]) -> str:
+    """What pages met that are to be tried again, and until when others have pages: a dead worker's come back then.
+
+    Nothing where there are none, or the store does not answer.
+    """
     with suppress(StoreUnreachable), postgres.transaction(pool) as tx:
         waiting = [
             row
@@ -182,10 +189,23 @@ def _standstill(pool: Pool, mine: set[tuple[str, str]]) -> str:
             for row in observe.to_try_again(tx, run_id)
             if (run_id, row.retailer) in mine
         ]
-        return "\n".join(
+        held = [
+            leased_in_words(row)
+            for run_id in sorted({run_id for run_id, _ in mine})
+            for row in observe.leased_elsewhere(tx, run_id, worker)
+            if (run_id, row.retailer) in mine
+        ]
+        tried = [
             f"{row.retailer}: {row.pages} {'pages wait' if row.pages != 1 else 'page waits'}, "
             f"the next try at {row.next_at:%H:%M:%S} UTC; "
             f"last {status.in_words(row.failure_class, row.reason)}"
             for row in waiting
-        )
+        ]
+        return "\n".join([*held, *tried])
     return ""
+
+
+def leased_in_words(row: Any) -> str:
+    """Pages that another worker has: until then it works on them, or is dead and they come back."""
+    pages = "page" if row.pages == 1 else "pages"
+    return f"{row.retailer}: {row.pages} {pages} leased elsewhere until {row.until:%H:%M:%S} UTC"

@@ -36,6 +36,7 @@ PRIORITIES = range(-32_768, 32_768)
 KEYS = ("url", "entity", "page_type", "context", "priority")
 
 _BOM = b"\xef\xbb\xbf"
+_TABLES = (".csv", ".tsv")
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -98,6 +99,20 @@ def read(path: Path, *, site: str, contexts: Collection[str] = ()) -> Iterator[L
                     yield Rejected(raw.number, _shown(raw.text), str(error))
         except OSError as error:
             raise _unreadable(path, error) from error
+
+
+def unread_columns(path: Path) -> list[str]:
+    """What a CSV's header names that nobody reads: one's own remark, or a slip that is too far off to be guessed."""
+    if path.suffix.lower() not in _TABLES:
+        return []
+    with _open(path) as file:
+        first = _first(file)
+    header = first and _header(path, first)
+    unread = [name for name in header[0] if name not in KEYS] if header else []
+    if not unread:
+        return []
+    are = "columns that are" if len(unread) > 1 else "a column that is"
+    return [f"inventory {path} has {are} not read: {', '.join(unread)[:SHOWN_CHARACTERS]}; known are {', '.join(KEYS)}"]
 
 
 _Values = dict[str, Any]
@@ -226,15 +241,22 @@ def _form(path: Path, file: BinaryIO) -> tuple[_Parse, int]:
         suffix = path.suffix.lower()
         if suffix in (".jsonl", ".ndjson"):
             return _json, 0
-        if suffix not in (".csv", ".tsv"):
+        if suffix not in _TABLES:
             return _plain, 0
-        first = next((raw for raw in _lines(file) if raw.text.strip() and not _is_comment(raw.text)), None)
+        first = _first(file)
     except OSError as error:
         raise _unreadable(path, error) from error
-    return (_plain, 0) if first is None else _csv_form(path, first)
+    header = first and _header(path, first)
+    return (_csv(*header), first.number) if first and header else (_plain, 0)
 
 
-def _csv_form(path: Path, first: _Raw) -> tuple[_Parse, int]:
+def _first(file: BinaryIO) -> _Raw | None:
+    """The first line that says anything."""
+    return next((raw for raw in _lines(file) if raw.text.strip() and not _is_comment(raw.text)), None)
+
+
+def _header(path: Path, first: _Raw) -> tuple[list[str], str] | None:
+    """The names of a table's columns and what separates them; nothing where its first line is an address alone."""
     unclosed: ValueError | None = None
     for delimiter in (",", ";", "\t"):
         try:
@@ -247,11 +269,11 @@ def _csv_form(path: Path, first: _Raw) -> tuple[_Parse, int]:
                 raise DeclarationError(f"inventory {path}, line {first.number}: a column is named twice")
             if misspelt := next((reason for name in names if (reason := _misspelt(name))), None):
                 raise DeclarationError(f"inventory {path}, line {first.number}: {misspelt}")
-            return _csv(names, delimiter), first.number
+            return names, delimiter
     if unclosed:
         raise DeclarationError(f"inventory {path}, line {first.number}: {unclosed}") from unclosed
     if "://" in first.text and not re.search("[,;\t]", first.text):
-        return _plain, 0
+        return None
     raise DeclarationError(
         f"inventory {path}, line {first.number}: {_shown(first.text)[:80]!r} is no header; expected the names of the"
         f" columns with url among them, as {','.join(KEYS)}"

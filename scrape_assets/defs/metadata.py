@@ -80,7 +80,7 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         row = next(r for r in observe.partition_counts(tx, run_id) if r.retailer == retailer)
         failures = [f for f in observe.failure_counts(tx, run_id) if f.retailer == retailer]
         states = [s for s in observe.page_state_counts(tx, run_id) if s.retailer == retailer]
-    obtainable = row.planned - row.gone
+    obtainable = row.planned - row.lists - (row.gone - row.lists_gone)
     return {
         "run_id": run_id,
         "dagster/row_count": row.observations,
@@ -88,8 +88,9 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "committed": row.committed,
         "gone": row.gone,
         "quarantined": row.quarantined,
-        "open": row.pending + row.retry_wait + row.leased,
-        "coverage": round(row.committed / obtainable, 4) if obtainable else 0.0,
+        "open": row.pending + row.retry_wait + row.leased + row.waiting,
+        **({"list pages": row.lists, "list pages read": row.lists_read} if row.lists else {}),
+        "coverage": round((row.committed - row.lists_read) / obtainable, 4) if obtainable else 0.0,
         "attempts": row.attempts,
         "pages per second": round(row.attempts / row.seconds, 1) if row.seconds else 0.0,
         "failure classes": table(

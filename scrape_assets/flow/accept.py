@@ -15,7 +15,7 @@ from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import ScrapeAssetsError
 from scrape_assets.flow import judging
-from scrape_assets.rules import acceptance, versions
+from scrape_assets.rules import acceptance, refusals, versions
 from scrape_assets.rules.versions import Proposal
 from scrape_assets.store import candidates, postgres, publication, runs
 from scrape_assets.store.candidates import Candidate, Content, DatasetCandidate
@@ -59,7 +59,11 @@ def accept_retailer(pool: Pool, dataset: Dataset, run_id: str, retailer: str) ->
                 return Verdict(retailer, "collecting", [], "it is not planned")
             open_tasks = candidates.count_open(tx, run_id, retailer)
             if open_tasks:
-                paused = f", and it is paused: {partition.pause_reason}" if partition and partition.pause_reason else ""
+                paused = (
+                    f", and it is {refusals.in_words(partition.pause_reason)}"
+                    if partition and partition.pause_reason
+                    else ""
+                )
                 return Verdict(retailer, "collecting", [], f"{open_tasks} tasks are open{paused}", candidate.generation)
             content = candidates.content(tx, run_id, retailer)
             waivers = candidates.waivers(tx, run_id, retailer)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scrape_assets.datasets import inventory
 from scrape_assets.datasets.declaration import Dataset, Retailer, user_agent
-from scrape_assets.flow import fetch, plan
+from scrape_assets.flow import deliver, fetch, plan
 from scrape_assets.rules import urls, windows
 from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.store.runs import Rejection
@@ -37,6 +37,15 @@ def check(dataset: Dataset, now: datetime, browser: BrowserOptions | None = None
         "lease": dataset.lease.model_dump(mode="json"),
         "deadline_seconds": dataset.deadline_seconds,
         "publish": dataset.publish.model_dump(mode="json"),
+        "warnings": [
+            *deliver.unready(dataset),
+            *(
+                f"{name}: {said}"
+                for name, retailer in sorted(dataset.retailers.items())
+                if retailer.inventory_path is not None
+                for said in inventory.unread_columns(retailer.inventory_path)
+            ),
+        ],
         "retailers": [
             _retailer(dataset, retailer, browser or BrowserOptions())
             for _, retailer in sorted(dataset.retailers.items())
@@ -91,4 +100,4 @@ def _extraction(retailer: Retailer) -> str:
         return retailer.product.page_object
     if retailer.product.fields:
         return f"{len(retailer.product.fields)} declared fields"
-    return "zero-config (JSON-LD, microdata, OpenGraph)"
+    return "zero-config (JSON-LD, microdata, RDFa, OpenGraph, then the visible page)"

@@ -38,6 +38,13 @@ def resume(pool: Pool, run_id: str, retailers: Sequence[str]) -> list[str]:
         return [name for name in _planned(tx, run_id, retailers) if control.resume(tx, run_id, name)]
 
 
+def given_up(pool: Pool, run_id: str, retailers: Sequence[str]) -> dict[str, int]:
+    """Of these retailers, those with pages that nobody asks for again by himself, and how many."""
+    with postgres.transaction(pool) as tx:
+        found = {name: candidates.counts(tx, run_id, name).quarantined for name in retailers}
+    return {name: pages for name, pages in found.items() if pages}
+
+
 def close(pool: Pool, run_id: str, retailers: Sequence[str], say: Callable[[str], None]) -> list[Closed]:
     """Nothing of these is open, and nothing is ever claimed again: what was open is quarantined `window_closed`.
 

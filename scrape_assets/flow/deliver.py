@@ -143,8 +143,13 @@ def send_again(pool: Pool, dataset: Dataset, event_id: UUID, destination: str | 
     with postgres.transaction(pool) as tx:
         names = outbox.hurry(tx, dataset.dataset, event_id, asked)
         names += outbox.send_again(tx, dataset.dataset, event_id, asked, ["failed"])
+        waiting = bool(names)
         names = names or outbox.send_again(tx, dataset.dataset, event_id, asked, ["delivered"])
         goes_to = outbox.of_event(tx, dataset.dataset, event_id)
+        if names and not waiting:
+            # What was delivered must not wait for a secret: nothing of this is done where one is missing or wrong.
+            for name in names:
+                _reachable(dataset.publish.to[name])
     if names:
         return sorted(names)
     if not goes_to:
@@ -157,6 +162,17 @@ def send_again(pool: Pool, dataset: Dataset, event_id: UUID, destination: str | 
     raise DeclarationError(
         f"event {event_id} is on its way; a sender that stopped is noticed after {SEND_SECONDS / 60:.0f} minutes"
     )
+
+
+def unready(dataset: Dataset) -> list[str]:
+    """What deliveries would wait for on this machine: secrets that the environment lacks, or that are none."""
+    found = []
+    for name, to in sorted(dataset.publish.to.items()):
+        try:
+            _reachable(to)
+        except DeclarationError as error:
+            found.append(f"deliveries to {name} would wait: {error}")
+    return found
 
 
 def unsettled(pool: Pool, dataset: Dataset, at_most: int) -> list[Any]:
@@ -275,6 +291,14 @@ def _find(pool: Pool, dataset: Dataset, sending: Sending) -> Found:
         return table.find(_secret(target.postgres.url) or "", target.postgres.table, shipment)
     except DeclarationError as error:
         return Uncertain(str(error))
+
+
+def _reachable(to: Destination) -> None:
+    """DeclarationError where the environment does not hold what this destination is sent with."""
+    if to.http is not None and (secret := _secret(to.http.secret)) is not None:
+        http.check_secret(secret)
+    if to.postgres is not None:
+        _secret(to.postgres.url)
 
 
 def _secret(name: str | None) -> str | None:

@@ -149,7 +149,7 @@ def repair(job: Job) -> None:
     """The window, which was published, is repaired from its stored pages, unless the process dies on the way."""
     failpoints.arm(job.failpoint, str(job.fired) if job.fired else None)
     dataset = load.dataset(job.project, DATASET)
-    wanted = Selection(mode="artifacts")
+    wanted = Selection(tuple(sorted(dataset.retailers)), mode="artifacts")
     with postgres.open_pool(job.url) as pool:
         recover.begin(pool, dataset, job.run_id, wanted, recover.select(pool, dataset, job.run_id, wanted))
     _work(job)

@@ -129,7 +129,7 @@ def text(said: dict[str, Any]) -> list[str]:
         named = ", ".join(f"{name} {value}" for name, value in batch["selection"].items() if name != "retailers")
         lines.append(
             f"recovery {batch['recovery_batch_id']} of {batch['retailer']}, {batch['began']:%Y-%m-%d %H:%M} UTC: "
-            f"{batch['tasks']} pages ({named or 'everything'}), {batch['from_artifacts']} from stored pages, "
+            f"{batch['tasks']} pages ({named or 'no selection'}), {batch['from_artifacts']} from stored pages, "
             f"{batch['requests']} requests, extractor {batch['extractor_version']}"
         )
     passed = [check["rule"] for check in said["checks"] if check["passed"]]

@@ -14,7 +14,7 @@ from typing import Any
 from scrape_assets import failpoints
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import CandidateRejected
-from scrape_assets.flow import accept
+from scrape_assets.flow import accept, waive
 from scrape_assets.rules import acceptance, keys, versions
 from scrape_assets.store import candidates, postgres, publication, runs
 from scrape_assets.store.candidates import DatasetCandidate, Member
@@ -32,7 +32,8 @@ LATE_WINDOWS = 60
 class Published:
     """The version that stands. `new` is false when this candidate had been published before.
 
-    `changes` counts its rows that are new, corrected and withdrawn, `gaps` names retailers that it lacks or carries.
+    `changes` counts its rows that are new, corrected and withdrawn, `gaps` names retailers that it lacks or carries,
+    `held` counts the rules that failed and did not stop it.
     """
 
     dataset_version: int
@@ -40,6 +41,7 @@ class Published:
     new: bool
     changes: dict[str, int] = field(default_factory=dict, compare=False)
     gaps: dict[str, str] = field(default_factory=dict, compare=False)
+    held: int = field(default=0, compare=False)
 
 
 def publish(pool: Pool, dataset: Dataset, run_id: str, *, now: datetime | None = None) -> Published:
@@ -62,7 +64,7 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
         standing = candidates.standing(tx, run_id)
         proposal = accept.proposed(tx, dataset, run, now)
         if standing and proposal.members and accept.is_published(dataset, proposal.members, standing):
-            return _stands(standing)
+            return _stands(standing, members)
         newest = candidates.dataset_candidate(tx, run_id)
         if newest is None:
             raise CandidateRejected(
@@ -74,18 +76,20 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
                     f"{run_id} changed since version {newest.dataset_version}, and nobody judged it together yet; "
                     "run the window again to judge what is there. The version stands"
                 )
-            return _stands(newest)
+            return _stands(newest, members)
         if newest.state != "accepted":
+            # Each in a line of its own: they are read one by one.
+            reasons = _reasons(tx, run_id, newest, members) or ["it was not judged yet"]
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} is {newest.state}, not accepted; nothing is published and "
-                f"the last good version stands. {'; '.join(_reasons(newest, members)) or 'It was not judged yet'}"
+                "the last good version stands\n" + "\n".join(reasons)
             )
         if moved := _moved(newest.members, members):
             raise CandidateRejected(
                 f"candidate {newest.sequence} of {run_id} was accepted with other rows than {moved} has now; "
                 "run the window again to judge what is there"
             )
-        if expired := _expired(newest, members, candidates.clock(tx)):
+        if expired := _expired(tx, run_id, newest, members):
             raise CandidateRejected(f"{run_id} rests on {expired}; run the window again to judge it without")
         version = publication.last_version(tx, run_id) + 1
         columns = (newest.verdict or {}).get("columns") or dataset.schema_columns
@@ -107,12 +111,19 @@ def _publish(pool: Pool, dataset: Dataset, run_id: str, now: datetime) -> Publis
             kept=[name for name in retailers if dataset.accept_for(name).keep_unverified],
         )
         failpoints.reach("K15", lambda: postgres.lose(tx))
-        _announce(tx, dataset, run, newest, version, held)
-        return Published(version, held["rows"], True, held["changes"], gaps_of(newest.members))
+        unheeded = _held(newest, members)
+        _announce(tx, dataset, run, newest, version, held, unheeded)
+        return Published(version, held["rows"], True, held["changes"], gaps_of(newest.members), unheeded)
 
 
 def _announce(
-    tx: Transaction, dataset: Dataset, run: Run, candidate: DatasetCandidate, version: int, held: dict[str, Any]
+    tx: Transaction,
+    dataset: Dataset,
+    run: Run,
+    candidate: DatasetCandidate,
+    version: int,
+    held: dict[str, Any],
+    unheeded: int,
 ) -> None:
     """The event of a version, due at every declared destination."""
     event_id = uuid.uuid4()
@@ -131,6 +142,7 @@ def _announce(
             "columns": sorted((candidate.verdict or {}).get("columns") or dataset.schema_columns),
             "members": candidate.members,
             "gaps": gaps_of(candidate.members),
+            "held": unheeded,
             "unverified": {name: one["unverified"] for name, one in held["retailers"].items() if one["unverified"]},
         },
         {name: keys.idempotency_key(event_id, name) for name in dataset.publish.to},
@@ -233,12 +245,24 @@ def releasable(pool: Pool, dataset: Dataset, now: datetime | None = None) -> lis
     return windows
 
 
-def _stands(candidate: DatasetCandidate) -> Published:
+def _stands(candidate: DatasetCandidate, members: Sequence[Member]) -> Published:
     assert candidate.dataset_version is not None
     held = candidate.publication or {}
     return Published(
-        candidate.dataset_version, int(held.get("rows", 0)), False, held.get("changes", {}), gaps_of(candidate.members)
+        candidate.dataset_version,
+        int(held.get("rows", 0)),
+        False,
+        held.get("changes", {}),
+        gaps_of(candidate.members),
+        _held(candidate, members),
     )
+
+
+def _held(candidate: DatasetCandidate, members: Sequence[Member]) -> int:
+    """How many rules failed, of the whole and of its accepted retailers, and were held back."""
+    taken = versions.accepted_members(candidate.members)
+    verdicts = [candidate.verdict, *(m.verdict for m in members if m.retailer in taken)]
+    return sum(len(acceptance.held_back((verdict or {}).get("checks", []))) for verdict in verdicts)
 
 
 def gaps_of(members: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -264,20 +288,28 @@ def _moved(named: Sequence[dict[str, Any]], members: Sequence[Member]) -> str | 
     return None
 
 
-def _expired(candidate: DatasetCandidate, members: Sequence[Member], now: float) -> str | None:
-    """A waiver that the candidate or one of its members needed, and that is over."""
+def _expired(tx: Transaction, run_id: str, candidate: DatasetCandidate, members: Sequence[Member]) -> str | None:
+    """A waiver that the candidate or one of its members needed, and that is over, or was revoked since."""
+    now = candidates.clock(tx)
+    until = {str(one.waiver_id): one.until for one, _ in candidates.all_waivers(tx, run_id)}
     taken = set(versions.accepted_members(candidate.members))
     used = [*((candidate.verdict or {}).get("waivers", []))]
     used += [one for m in members if m.retailer in taken for one in (m.verdict or {}).get("waivers", [])]
     for waiver in used:
-        if datetime.fromisoformat(waiver["until"]).timestamp() <= now:
-            return f"a waiver of {waiver['rule']} by {waiver['owner']} that ended {waiver['until']}"
+        ends = until.get(waiver["waiver_id"], datetime.fromisoformat(waiver["until"]))
+        if ends.timestamp() <= now:
+            return f"a waiver of {waiver['rule']} by {waiver['owner']} that ended {ends.isoformat()}"
     return None
 
 
-def _reasons(candidate: DatasetCandidate, members: Sequence[Member]) -> list[str]:
-    reasons = acceptance.reasons((candidate.verdict or {}).get("checks", []))
+def _reasons(tx: Transaction, run_id: str, candidate: DatasetCandidate, members: Sequence[Member]) -> list[str]:
+    checks = (candidate.verdict or {}).get("checks", [])
+    waivers = candidates.all_waivers(tx, run_id)
+    reasons = acceptance.reasons(checks)
+    reasons += waive.ended_of(waivers, None, [check["rule"] for check in acceptance.failing(checks)])
     for member in members:
         if member.state == "rejected" and member.verdict:
-            reasons += [f"{member.retailer}: {why}" for why in acceptance.reasons(member.verdict["checks"])]
+            failing = [check["rule"] for check in acceptance.failing(member.verdict["checks"])]
+            told = acceptance.reasons(member.verdict["checks"]) + waive.ended_of(waivers, member.retailer, failing)
+            reasons += [f"{member.retailer}: {why}" for why in told]
     return reasons

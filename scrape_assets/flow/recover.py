@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,20 @@ class Repair:
     changed: tuple[str, ...]
     frozen: Frozen
     interval_seconds: float
+    stands: bool
+    """Rows of it are published in the version that stands."""
+    canary_failed: bool
+    """It was stopped by its canary, which begins anew."""
+    past_window: str | None
+    """The window, where it is over: what is fetched now is of today."""
+
+    @property
+    def warning(self) -> str:
+        """What asking the site now would do to what is published of a past window; nothing where it does nothing."""
+        if not (self.stands and self.past_window and self.requests):
+            return ""
+        pages = "1 page" if self.requests == 1 else f"{self.requests} pages"
+        return f"{pages} will be fetched now for the past window {self.past_window}; their prices are today's"
 
     @property
     def requests(self) -> int:
@@ -64,6 +79,8 @@ class Repair:
             "joined": self.joined,
             "from_artifacts": len(self.stored) + self.joined_stored,
             "requests": self.requests,
+            "warning": self.warning or None,
+            "canary_failed": self.canary_failed,
             "seconds_at_declared_rate": self.requests * self.interval_seconds,
             "changed": list(self.changed),
             "extractor_version": self.frozen.extractor_version,
@@ -89,11 +106,16 @@ class Begun:
 
 
 def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> list[Repair]:
-    """What a repair would take of each retailer; DeclarationError when it would take nothing, or cannot be."""
+    """What a repair would take of each retailer; DeclarationError when it would take nothing, or cannot be.
+
+    A retailer whose published rows stand is taken only when it is named, or its pages are.
+    """
     with postgres.transaction(pool) as tx:
         run = runs.find(tx, run_id)
         partitions = {name: p for name, p in runs.partitions(tx, run_id).items() if p.planned_at is not None}
         states = {member.retailer: member.state for member in candidates.members(tx, run_id)}
+        published = set(candidates.published_content(tx, run_id))
+        given_up = {name: candidates.counts(tx, run_id, name).quarantined for name in partitions}
     if run is None or not partitions:
         raise DeclarationError(f"{run_id} was never planned; `scrape-assets run` collects it")
     if unknown := sorted(set(selection.retailers) - set(partitions)):
@@ -102,20 +124,30 @@ def select(pool: Pool, dataset: Dataset, run_id: str, selection: Selection) -> l
         )
     if gone := sorted(set(selection.retailers) - set(dataset.retailers)):
         raise DeclarationError(f"{', '.join(gone)} is no longer declared; put its file back")
+    declared = [name for name in sorted(partitions) if name in dataset.retailers]
+    changed = (
+        set()
+        if selection.retailers or selection.names_pages
+        else {name for name in declared if _differs(pool, dataset, name, partitions[name])}
+    )
     names = selection.retailers or tuple(
         name
-        for name, partition in sorted(partitions.items())
-        if name in dataset.retailers
-        and (selection.names_tasks or states[name] == "rejected" or _differs(pool, dataset, name, partition))
+        for name in declared
+        if selection.names_pages
+        or rules.repaired_unnamed(
+            state=states[name], stands=name in published, quarantined=given_up[name], changed=name in changed
+        )
     )
     if not names:
+        otherwise = f"{', '.join(sorted(changed))} declared otherwise than collected" if changed else "none changed"
         raise DeclarationError(
-            f"nothing of {run_id} is rejected, and every retailer is declared as it was collected; name what to "
-            "repair: --retailer, --failure-class, --rule or --urls"
+            f"nothing of {run_id} is rejected or lacks pages, and what is published of it stands ({otherwise}); name "
+            "what to repair: --retailer, --failure-class, --rule or --urls"
         )
     if selection.rule is not None:
-        _known_rule(pool, dataset, run, names, selection.rule)
-    found = [_select(pool, dataset, run, partitions[name], selection) for name in names]
+        failing = _failing(pool, dataset, run, names, selection.rule)
+        names = selection.retailers or tuple(name for name in names if name in failing or name not in published)
+    found = [_select(pool, dataset, run, partitions[name], selection, stands=name in published) for name in names]
     repairs = [one for one in found if one.tasks or (one.joined and one.changed)]
     if not repairs:
         raise NothingToRepair(f"the selection fits no page of {run_id} that has ended; nothing was done")
@@ -130,14 +162,16 @@ def _differs(pool: Pool, dataset: Dataset, name: str, partition: Partition) -> b
         return recovery.has_other_extractor(tx, partition.run_id, name, str(partition.extractor_version))
 
 
-def _known_rule(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], rule: str) -> None:
-    """DeclarationError for a rule that none of these retailers is judged by."""
-    known = {check.rule for name in names for check in judging.now_says(pool, dataset, run, name)}
+def _failing(pool: Pool, dataset: Dataset, run: Run, names: Sequence[str], rule: str) -> set[str]:
+    """Those that fail the rule as it judges now; DeclarationError for a rule that none of them is judged by."""
+    judged = [(name, check) for name in names for check in judging.now_says(pool, dataset, run, name)]
+    known = {check.rule for _, check in judged}
     if rule not in known:
         raise DeclarationError(
             f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not judged by a rule {rule}; "
             f"there are {', '.join(sorted(known))}"
         )
+    return {name for name, check in judged if check.rule == rule and not check.passed}
 
 
 def differences(dataset: Dataset, name: str, partition: Partition) -> list[str]:
@@ -147,7 +181,9 @@ def differences(dataset: Dataset, name: str, partition: Partition) -> list[str]:
     return changed or (["pages.py"] if now.page_sources != partition.page_sources else [])
 
 
-def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, selection: Selection) -> Repair:
+def _select(
+    pool: Pool, dataset: Dataset, run: Run, partition: Partition, selection: Selection, *, stands: bool
+) -> Repair:
     retailer = dataset.retailers[partition.retailer]
     frozen = plan.freeze(dataset, retailer)
     with postgres.transaction(pool) as tx:
@@ -199,6 +235,9 @@ def _select(pool: Pool, dataset: Dataset, run: Run, partition: Partition, select
         tuple(changed),
         frozen,
         retailer.fetch.interval_seconds,
+        stands,
+        partition.canary == "failed",
+        run.collection_window if run.window_end <= datetime.now(UTC) else None,
     )
 
 
@@ -211,6 +250,10 @@ def _breaking(
     check = next((check for check in judging.now_says(pool, dataset, run, retailer.name) if check.rule == rule), None)
     if check is None:
         return []
+    if rule == "discovery":
+        unread = [task for task in ended if task.discovers and task.state != "committed"]
+        # Where all of them were read, what they named is not all: the lists are walked again.
+        return unread or [task for task in ended if task.discovers and not check.passed]
     if check.pages:
         return [task for task in ended if task.state == "committed" and task.url in check.pages]
     # A rule about all rows together, as their number: each of them may be the cause.
@@ -299,8 +342,8 @@ def rematerialize(pool: Pool, dataset: Dataset, run_id: str, retailer: str, sele
 async def preview(
     pool: Pool, dataset: Dataset, run_id: str, repair: Repair, artifacts: Path, sample: int = SAMPLE
 ) -> dict[str, Any]:
-    """What a sample of the stored pages would say: pages read, and every value that would change."""
-    tasks = repair.stored[:sample]
+    """What a sample of the stored pages would say: pages read, those that would fail, every value that would change."""
+    tasks = [task for task in repair.stored if not task.discovers][:sample]
     with postgres.transaction(pool) as tx:
         run = runs.find(tx, run_id)
         now = recovery.rows_of(tx, [task.task_key for task in tasks])
@@ -318,14 +361,27 @@ async def preview(
     failed: list[dict[str, Any]] = []
     for page, judged in await extract_again(work, pages, artifacts):
         if judged is None:
-            failed.append({"url": page.url, "reason": "its stored page cannot be read; the site is asked"})
+            reason = "its stored page cannot be read; the site is asked"
+            failed.append({"url": page.url, "failure_class": None, "reason": reason})
         elif judged.failure_class is not None:
-            failed.append({"url": page.url, "reason": f"{judged.failure_class}: {judged.reason}"})
+            failed.append(
+                {
+                    "url": page.url,
+                    "failure_class": judged.failure_class,
+                    "reason": f"{judged.failure_class}: {judged.reason}",
+                }
+            )
         else:
             changes += [
                 {"url": page.url, **change} for change in rules.value_changes(now[page.task_key], judged.observations())
             ]
-    return {"retailer": repair.retailer, "pages": len(pages), "failed": failed, "changes": changes}
+    return {
+        "retailer": repair.retailer,
+        "pages": len(pages),
+        "would_fail": sum(one["failure_class"] is not None for one in failed),
+        "failed": failed,
+        "changes": changes,
+    }
 
 
 async def extract_again(

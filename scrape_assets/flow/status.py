@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from scrape_assets.flow import publish
 from scrape_assets.rules import acceptance
 from scrape_assets.store import candidates, discovery, observe, outbox, postgres, runs
 from scrape_assets.store.postgres import Pool
@@ -45,7 +46,7 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             }
             for row in observe.partition_counts(tx, run_id)
         ]
-        newest = candidates.dataset_candidate(tx, run_id)
+        newest, standing = candidates.dataset_candidate(tx, run_id), candidates.standing(tx, run_id)
         paused = observe.pauses(tx, run_id)
         deliveries = [
             {
@@ -75,6 +76,14 @@ def run_status(pool: Pool, run_id: str) -> dict[str, Any] | None:
             "state": newest.state,
             "dataset_version": newest.dataset_version,
             "reasons": acceptance.reasons((newest.verdict or {}).get("checks", [])),
+            "held": acceptance.held_back((newest.verdict or {}).get("checks", [])),
+        },
+        "version": None
+        if standing is None
+        else {
+            "dataset_version": standing.dataset_version,
+            "rows": (standing.publication or {}).get("rows"),
+            "gaps": publish.gaps_of(standing.members),
         },
         "paused_origins": [
             {"origin": row.origin, "until": row.paused_until, "reason": row.pause_reason} for row in paused
@@ -92,7 +101,8 @@ def in_words(failure_class: str, reason: str | None) -> str:
 
 def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict[str, Any]:
     # Pages that only name others are no part of what is to be obtained.
-    obtainable = row.planned - row.lists - row.gone
+    obtainable = row.planned - row.lists - (row.gone - row.lists_gone)
+    open_ = row.pending + row.retry_wait + row.leased + row.waiting
     return {
         "retailer": row.retailer,
         "planned": row.planned_at is not None,
@@ -101,7 +111,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
             "committed": row.committed,
             "gone": row.gone,
             "quarantined": row.quarantined,
-            "open": row.pending + row.retry_wait + row.leased + row.waiting,
+            "open": open_,
             "leased": row.leased,
         },
         "rejected_lines": row.rejected,
@@ -119,7 +129,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
         "closing_at": row.closing_at,
         "deadline_at": row.deadline_at,
         # It has work, and nobody may do it.
-        "waits": row.paused_at is not None and row.closing_at is None and row.pending + row.retry_wait + row.leased > 0,
+        "waits": row.paused_at is not None and row.closing_at is None and open_ > 0,
         "generation": row.generation,
         "state": row.candidate_state or "not planned",
         "reasons": acceptance.reasons((row.verdict or {}).get("checks", [])),

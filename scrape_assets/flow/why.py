@@ -8,8 +8,8 @@ from typing import Any
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import accept, publish, recover, status
-from scrape_assets.rules import acceptance, advice, keys, recovery, versions
+from scrape_assets.flow import accept, publish, recover, status, waive
+from scrape_assets.rules import acceptance, advice, keys, recovery, refusals, versions
 from scrape_assets.store import candidates, observe, outbox, postgres, publication, runs
 from scrape_assets.store.candidates import Member, Waiver
 from scrape_assets.store.postgres import Pool, Transaction
@@ -32,7 +32,7 @@ def explain(pool: Pool, dataset: Dataset, run_id: str, now: datetime | None = No
         unsent = [row for row in outbox.deliveries(tx, run_id) if row.state != "delivered"]
         again = {row.retailer: row for row in observe.to_try_again(tx, run_id)}
         said_late = publication.is_said_late(tx, run_id)
-        waivers = candidates.waivers(tx, run_id, None)
+        waivers, all_waivers = candidates.waivers(tx, run_id, None), candidates.all_waivers(tx, run_id)
         retailers = [
             _retailer(
                 tx,
@@ -52,6 +52,7 @@ def explain(pool: Pool, dataset: Dataset, run_id: str, now: datetime | None = No
     of_dataset = [check for check in acceptance.failing(checks) if check["rule"] != "members_accepted"]
     considered = (judged.verdict or {}).get("considered", []) if judged else []
     waived = _waiting_waivers(waivers, considered, of_dataset)
+    ended = waive.ended_of(all_waivers, None, [check["rule"] for check in of_dataset])
     published = (
         standing is not None and bool(proposal.members) and accept.is_published(dataset, proposal.members, standing)
     )
@@ -74,6 +75,7 @@ def explain(pool: Pool, dataset: Dataset, run_id: str, now: datetime | None = No
         "dataset_checks": [_shown(check, []) for check in of_dataset],
         "dataset_held": acceptance.held_back(checks),
         "dataset_waived": waived,
+        "dataset_waivers_ended": ended,
         "deliveries": [
             {
                 "destination": row.destination,
@@ -110,11 +112,13 @@ def text(said: Mapping[str, Any]) -> list[str]:
             lines.append(f"{one['retailer']}: {one['waits_for']}")
         for check in one["failed"]:
             lines += _check_lines(one["retailer"], check)
-        notes = [*one["held"], one["drift"], *one["waived"], (one["compared_with"] or {}).get("said"), one["declared"]]
+        notes = [*one["held"], one["drift"], *one["waived"], *one["waivers_ended"]]
+        notes += [(one["compared_with"] or {}).get("said"), one["declared"]]
         lines += [f"{one['retailer']}: {note}" for note in notes if note]
+    ended = said["dataset_waivers_ended"]
     for check in said["dataset_checks"]:
         lines += _check_lines("all retailers together", check)
-    lines += [f"all retailers together: {note}" for note in (*said["dataset_held"], *said["dataset_waived"])]
+    lines += [f"all retailers together: {note}" for note in (*said["dataset_held"], *said["dataset_waived"], *ended)]
     lines += [
         f"{one['destination']}: {one['state']}"
         + (f", next try {one['next_try_at']:%Y-%m-%d %H:%M:%S} UTC" if one["next_try_at"] else "")
@@ -187,6 +191,7 @@ def _retailer(
         "held": acceptance.held_back(checks),
         "drift": acceptance.drift_unjudged(verdict),
         "waived": _waiting_waivers(candidates.waivers(tx, run.run_id, member.retailer), considered, failed),
+        "waivers_ended": waive.ended(tx, run.run_id, member.retailer, [check["rule"] for check in failed]),
         "compared_with": _compared_with(tx, run, member) if failed else None,
         "changed": changed,
         "repairable": repairable,
@@ -269,8 +274,8 @@ def _waits_for(dataset: Dataset, member: Member, partition: Partition, counts: A
         known = "" if member.retailer in dataset.retailers else ", and it is no longer declared"
         return f"it is not planned{known}"
     if partition.pause_reason:
-        return f"it is paused: {partition.pause_reason}"
-    left = counts.pending + counts.retry_wait + counts.leased
+        return f"it is {refusals.in_words(partition.pause_reason)}"
+    left = counts.pending + counts.retry_wait + counts.leased + counts.waiting
     if again is not None:
         return (
             f"{left} of its pages are open, {again.pages} of them to try again, the next at "

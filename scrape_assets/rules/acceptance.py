@@ -16,6 +16,9 @@ SAMPLES = 3
 GONE_FACTOR, GONE_FLOOR, GONE_PAGES = 3.0, 0.05, 3
 """A share of gone pages is far above the band at three times its median, never below one in twenty or for so few."""
 
+SHORT = 12
+"""Characters that tell stored bytes apart for a reader; `why` has all of them."""
+
 ALWAYS_GATE = frozenset({"not_empty"})
 """Rules that a dry run leaves alone: nothing at all is no dataset."""
 
@@ -252,6 +255,26 @@ def held_back(checks: Sequence[Mapping[str, Any]]) -> list[str]:
         for check in checks
         if not check["passed"] and check.get("held")
     ]
+
+
+def in_words(sample: Mapping[str, Any]) -> str:
+    """A row that breaks a rule, in one line: its page, what it says, what it said before; the bytes by their beginning.
+
+    >>> in_words({"rule": "drift:moved", "url": "https://x/1", "field": "price", "value": "9", "before": "7"})
+    "drift:moved https://x/1 price = '9', before '7'"
+    """
+    value = f"{sample['field']} = {sample['value']!r}" if sample.get("field") else ""
+    before = f", before {sample['before']!r}" if sample.get("before") is not None else ""
+    page = f"(page {str(sample['artifact'])[:SHORT]})" if sample.get("artifact") else ""
+    where = str(sample.get("url") or sample.get("retailer") or "")
+    return " ".join(filter(None, (sample.get("rule"), where, value + before, page)))
+
+
+def in_number(held: int) -> str:
+    """What a version says of the rules that failed and did not stop it; nothing where there are none."""
+    if not held:
+        return ""
+    return f"{held} {'rules failed and were' if held != 1 else 'rule failed and was'} held back"
 
 
 def drift_unjudged(verdict: Mapping[str, Any] | None) -> str:

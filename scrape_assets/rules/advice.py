@@ -10,7 +10,7 @@ from scrape_assets.rules import acceptance, keys, recovery
 REPAIRS = 3
 """Retailers whose repair is offered where a rule over all of them failed."""
 
-JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage")
+JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage", "list_price")
 """Rules that a shop may break by itself: somebody can answer for it. What other rules name is wrong."""
 
 
@@ -45,7 +45,7 @@ def commands(
 def _of_retailer(dataset: str, window: str, one: Mapping[str, Any]) -> list[str]:
     at, name, rules = f"{dataset} --window {window}", one["retailer"], [check["rule"] for check in one["failed"]]
     found: list[str] = []
-    if one["waits_for"].startswith("it is paused") and one["canary"] != "failed":
+    if one["waits_for"].startswith(("it is paused", "it is stopped")) and one["canary"] != "failed":
         found.append(f"scrape-assets resume {at} --retailer {name}")
     elif one["waits_for"] and not rules:
         found.append(f"scrape-assets run {at}")
@@ -53,10 +53,14 @@ def _of_retailer(dataset: str, window: str, one: Mapping[str, Any]) -> list[str]
         return [*found, *(_repair(dataset, window, name)[1:] if one["repairable"] else ())]
     if any(rule in recovery.PAGE_RULES for rule in rules):
         found.append(f"scrape-assets failed {at} --retailer {name}")
-    found += _repair(dataset, window, name)
+    # Pages of a site that did not answer say nothing about how they are read: they are only asked for again.
+    found += _repair(dataset, window, name)[1 if _without_pages(one, rules) else 0 :]
     if one["compared_with"] and one["compared_with"]["doubts"]:
         # Repaired, it is another one to be compared with.
         found += [*_repair(dataset, one["compared_with"]["window"], name)[1:], f"scrape-assets publish {at}"]
+    if "not_empty" in rules:
+        # Where there is no row, answering for the other rules helps nobody.
+        return found
     if one["canary"] == "failed":
         return [*found, f"scrape-assets resume {at} --retailer {name}"]
     return found + [
@@ -64,6 +68,12 @@ def _of_retailer(dataset: str, window: str, one: Mapping[str, Any]) -> list[str]
         for rule in rules
         if rule not in acceptance.NEVER_WAIVED and rule.startswith(JUDGEMENTS)
     ]
+
+
+def _without_pages(one: Mapping[str, Any], rules: Sequence[str]) -> bool:
+    """Whether what failed is that pages were not obtained, and none that was is read wrongly."""
+    misread = set(one["classes"]) & recovery.READ_FROM_THE_PAGE
+    return bool(one["classes"]) and not misread and ("not_empty" in rules or set(rules) <= {*recovery.PAGE_RULES})
 
 
 def _repair(dataset: str, window: str, retailer: str) -> list[str]:

@@ -89,7 +89,8 @@ def _row(document: Document, scope: LexborNode | None, rule: ExtractRule) -> Row
 
 def shown(spec: FieldRule) -> str:
     """Where a field is looked for, as messages name it."""
-    return f"css {spec.css}" if spec.css is not None else f"xpath {spec.xpath}"
+    attribute = f" attr {spec.attr}" if spec.attr is not None else ""
+    return (f"css {spec.css}" if spec.css is not None else f"xpath {spec.xpath}") + attribute
 
 
 def _value(document: Document, scope: LexborNode | None, name: str, rule: ExtractRule, *, currency: str | None) -> Any:

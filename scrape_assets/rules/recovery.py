@@ -23,8 +23,12 @@ READ_FROM_THE_PAGE = frozenset(
 )
 """Failures that another extractor may turn into rows without another look at the site."""
 
-PAGE_RULES = ("coverage", "page_states", "gone", "discovery")
+PAGE_RULES = ("coverage", "page_states", "gone")
 """Rules that pages break, not rows."""
+
+
+SHOWN_CHARACTERS = 200
+"""Of a row that comes or goes as a whole."""
 
 
 class Selection(NamedTuple):
@@ -43,11 +47,28 @@ class Selection(NamedTuple):
         named = any(one is not None for one in (self.page_type, self.failure_class, self.rule, self.urls))
         return named or self.mode != "auto"
 
+    @property
+    def names_pages(self) -> bool:
+        """Whether it says which pages, so that whose they are need not be said."""
+        return any(one is not None for one in (self.failure_class, self.rule, self.urls))
+
     def record(self) -> dict[str, Any]:
         """As a recovery batch keeps it."""
         mode = None if self.mode == "auto" else self.mode
         urls = None if self.urls is None else sorted(self.urls)
         return {name: value for name, value in {**self._asdict(), "urls": urls, "mode": mode}.items() if value}
+
+
+def repaired_unnamed(*, state: str | None, stands: bool, quarantined: int, changed: bool) -> bool:
+    """Whether a repair that names no retailer takes this one: what is broken, and never what stands published.
+
+    `stands`: its accepted rows are those of the version that stands. `quarantined`: pages that were given up.
+    """
+    if state == "rejected":
+        return True
+    if state == "accepted":
+        return changed and not stands
+    return changed or quarantined > 0
 
 
 def decided_by_extractor(state: str, failure_class: str | None) -> bool:
@@ -72,7 +93,7 @@ def taken_by_default(state: str, failure_class: str | None, *, mode: Mode, extra
 
 def breaks_page_rule(rule: str, state: str, page_state: str | None) -> bool:
     """Whether a task that ended like this is one of those that a rule about pages counts."""
-    if rule in ("coverage", "discovery"):
+    if rule == "coverage":
         return state == TaskState.QUARANTINED
     if rule == "gone":
         return state == TaskState.GONE
@@ -105,6 +126,17 @@ def rematerializing_repairs(*, decided: bool, changed: bool, selected: bool) -> 
     return decided and (changed or selected)
 
 
+def in_words(row: Mapping[str, Any]) -> str:
+    """The row's values in one line, its price first.
+
+    >>> in_words({"name": "A book", "price": "31.39", "sku": "B1"})
+    'price 31.39, name A book, sku B1'
+    """
+    names = sorted(row, key=lambda name: name != "price")
+    line = ", ".join(f"{name} {row[name]}" for name in names)
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 1]}…"
+
+
 def value_changes(before: Mapping[str, Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Field by field, what rows of one page would say that they do not say now; a row that comes or goes is one."""
     rows = {row["entity_key"]: row["payload"] for row in after}
@@ -112,7 +144,14 @@ def value_changes(before: Mapping[str, Mapping[str, Any]], after: Iterable[Mappi
     for entity in sorted({*before, *rows}):
         one, other = before.get(entity), rows.get(entity)
         if one is None or other is None:
-            found.append({"entity_key": entity, "field": "", "before": one and "a row", "after": other and "a row"})
+            found.append(
+                {
+                    "entity_key": entity,
+                    "field": "",
+                    "before": one and f"a row: {in_words(one)}",
+                    "after": other and f"a row: {in_words(other)}",
+                }
+            )
             continue
         found += [
             {"entity_key": entity, "field": name, "before": one.get(name), "after": other.get(name)}

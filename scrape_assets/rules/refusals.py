@@ -38,3 +38,12 @@ def stops(newest: Sequence[str | None]) -> str | None:
     if len(refused) == OF_THE_LAST and count >= SHARE * OF_THE_LAST:
         return f"{count} of its last {OF_THE_LAST} attempts were refused ({classes})"
     return None
+
+
+def in_words(reason: str) -> str:
+    """What a paused retailer is, and why, without saying twice that it was stopped.
+
+    >>> in_words("paused by hand"), in_words("stopped: 10 in a row were refused")
+    ('paused: paused by hand', 'stopped: 10 in a row were refused')
+    """
+    return reason if reason.startswith("stopped: ") else f"paused: {reason}"

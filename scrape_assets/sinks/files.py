@@ -81,7 +81,7 @@ def _send(path: Path, form: Format, shipment: Shipment) -> dict[str, Any]:
             key: event.get(key)
             for key in (
                 *("event_id", "dataset", "window", "window_start", "window_end", "dataset_version"),
-                *("supersedes_version", "changes", "gaps", "unverified"),
+                *("supersedes_version", "changes", "gaps", "held", "unverified"),
             )
         },
         "payload": shipment.payload,

@@ -247,6 +247,17 @@ def waivers(tx: Transaction, run_id: str, retailer: str | None) -> list[Waiver]:
     return [Waiver(*row) for row in sql.many(tx, "get_waivers", run_id=run_id, retailer=retailer)]
 
 
+def all_waivers(tx: Transaction, run_id: str) -> list[tuple[Waiver, bool]]:
+    """All of the run, the oldest first, each with whether it still counts."""
+    return [(Waiver(*row[:-1]), row[-1]) for row in sql.many(tx, "get_run_waivers", run_id=run_id)]
+
+
+def end_waiver(tx: Transaction, run_id: str, waiver_id: UUID) -> Waiver | None:
+    """It counts no more, and stays on record; None when it was over, or is none of this run."""
+    row = sql.maybe(tx, "end_waiver", run_id=run_id, waiver_id=waiver_id)
+    return Waiver(*row) if row else None
+
+
 def clock(tx: Transaction) -> float:
     """The database's time, as epoch seconds."""
     return float(sql.one(tx, "clock").now)

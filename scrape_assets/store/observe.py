@@ -44,6 +44,11 @@ def to_try_again(tx: Transaction, run_id: str) -> list[Any]:
     return sql.many(tx, "to_try_again", run_id=run_id)
 
 
+def leased_elsewhere(tx: Transaction, run_id: str, worker: str = "") -> list[Any]:
+    """By retailer: pages that a worker of another name has, and until when."""
+    return sql.many(tx, "leased_elsewhere", run_id=run_id, worker=worker)
+
+
 def given_up(tx: Transaction, run_id: str, most: int) -> list[Any]:
     """By retailer: up to `most` reasons of its quarantined pages, the commonest first."""
     return sql.many(tx, "given_up", run_id=run_id, most=most)

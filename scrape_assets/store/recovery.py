@@ -24,6 +24,7 @@ class EndedTask(NamedTuple):
     context: str
     entity: str | None
     page_type: str
+    discovers: bool
     state: str
     last_failure_class: str | None
     failure_class: str | None
@@ -92,7 +93,7 @@ def ended(
         failure_class=failure_class,
         urls=None if urls is None else list(urls),
     )
-    return [EndedTask._make((*row[:12], Place(*row[12:]) if row.segment is not None else None)) for row in rows]
+    return [EndedTask._make((*row[:13], Place(*row[13:]) if row.segment is not None else None)) for row in rows]
 
 
 def joining(tx: Transaction, run_id: str, retailer: str) -> tuple[int, int]:

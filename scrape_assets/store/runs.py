@@ -189,6 +189,12 @@ def recent(tx: Transaction, dataset_id: str, at_most: int) -> list[Any]:
     return sql.many(tx, "list_runs", dataset_id=dataset_id, at_most=at_most)
 
 
+def newest(tx: Transaction, dataset_id: str, *, published: bool) -> str | None:
+    """The newest window that was planned, or the newest that has a version; None without one."""
+    row = sql.maybe(tx, "newest_window", dataset_id=dataset_id, published=published)
+    return None if row is None else str(row.collection_window)
+
+
 def open_work(tx: Transaction, dataset_id: str | None) -> list[Any]:
     """Partitions that still have open tasks, oldest window first."""
     return sql.many(tx, "open_work", dataset_id=dataset_id)

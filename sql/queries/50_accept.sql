@@ -132,6 +132,20 @@ select waiver_id, run_id, retailer, rule, owner, reason, until
  where run_id = %(run_id)s and retailer is not distinct from %(retailer)s and until > clock_timestamp()
  order by rule, created_at;
 
+-- name: get_run_waivers :many
+-- All that was ever waived of a run, also what is over; a revoked one ended when it was revoked.
+select waiver_id, run_id, retailer, rule, owner, reason, until, until > clock_timestamp() as counts
+  from scrape.waivers
+ where run_id = %(run_id)s
+ order by created_at;
+
+-- name: end_waiver :maybe
+-- It counts no more; no row when it was over, or is none of this run.
+update scrape.waivers
+   set until = clock_timestamp()
+ where waiver_id = %(waiver_id)s and run_id = %(run_id)s and until > clock_timestamp()
+returning waiver_id, run_id, retailer, rule, owner, reason, until;
+
 -- name: clock :one
 select extract(epoch from clock_timestamp())::float8 as now;
 

@@ -7,7 +7,7 @@ select count(*) as leased, max(greatest(0, extract(epoch from lease_until - cloc
 -- name: select_tasks :many
 -- Tasks that have ended, by what a person may name of them, with the failure of their last attempt and where its bytes
 -- lie. What is not named is not asked for.
-select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.state, t.last_failure_class, a.failure_class,
+select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.discovers, t.state, t.last_failure_class, a.failure_class,
        a.page_state, a.extractor_version, f.sha256, f.segment, f.segment_offset, f.length
   from scrape.tasks t
   left join scrape.attempts a on a.attempt_id = t.attempt_id

@@ -5,7 +5,8 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
        p.canary, p.canary_checks, b.recovery_batch_id, b.created_at as recovery_began,
        coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
        coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
-       coalesce(t.lists, 0) + coalesce(f.lists, 0) as lists, coalesce(t.lists_read, 0) as lists_read, p.discovery_problem,
+       coalesce(t.lists, 0) + coalesce(f.lists, 0) as lists, coalesce(t.lists_read, 0) as lists_read,
+       coalesce(t.lists_gone, 0) as lists_gone, p.discovery_problem,
        coalesce(f.waiting, 0) as waiting,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
        coalesce(o.observations, 0) as observations, c.generation, c.state as candidate_state, c.verdict
@@ -19,7 +20,8 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
               count(*) filter (where state = 'quarantined') as quarantined,
               count(*) filter (where state = 'gone') as gone,
               count(*) filter (where discovers) as lists,
-              count(*) filter (where discovers and state = 'committed') as lists_read
+              count(*) filter (where discovers and state = 'committed') as lists_read,
+              count(*) filter (where discovers and state = 'gone') as lists_gone
          from scrape.tasks t where t.run_id = p.run_id and t.retailer = p.retailer) t on true
   left join lateral (
        select count(*) as waiting, count(*) filter (where discovers) as lists
@@ -73,6 +75,14 @@ select distinct on (t.retailer) t.retailer, count(*) over (partition by t.retail
  where t.run_id = %(run_id)s and t.state = 'retry_wait'
  order by t.retailer, a.finished_at desc nulls last;
 
+-- name: leased_elsewhere :many
+-- Per retailer of one run: pages that another worker has, and when the last of their leases ends unless it is extended.
+select retailer, count(*) as pages, max(lease_until) as until
+  from scrape.tasks
+ where run_id = %(run_id)s and state = 'leased' and lease_owner <> %(worker)s
+ group by retailer
+ order by retailer;
+
 -- name: given_up :many
 -- Per retailer of one run: why its quarantined pages were given up, the commonest reasons.
 select retailer, failure_class, reason, pages
@@ -106,6 +116,18 @@ select r.run_id, r.collection_window, r.window_start, r.window_end, r.created_at
  order by r.window_start desc
  limit %(at_most)s;
 
+-- name: newest_window :maybe
+-- The window that a person means who names none: the newest that was planned, or that has a version.
+select r.collection_window
+  from scrape.runs r
+ where r.dataset_id = %(dataset_id)s
+   and case when %(published)s
+            then exists (select from scrape.dataset_candidates d where d.run_id = r.run_id and d.state = 'published')
+            else exists (select from scrape.run_partitions p where p.run_id = r.run_id and p.planned_at is not null)
+       end
+ order by r.window_start desc
+ limit 1;
+
 -- name: open_work :many
 -- Partitions with open tasks, for a worker that is told no window: oldest window first.
 select p.run_id, p.retailer, r.dataset_id, r.collection_window
@@ -113,11 +135,13 @@ select p.run_id, p.retailer, r.dataset_id, r.collection_window
   join scrape.runs r using (run_id)
  where p.planned_at is not null
    and (%(dataset_id)s::text is null or r.dataset_id = %(dataset_id)s)
-   and exists (select 1 from scrape.tasks t
-                where t.run_id = p.run_id and t.retailer = p.retailer
-                  and t.state in ('pending', 'retry_wait', 'leased')
-                  and (p.paused_at is null or p.closing_at is not null
-                       or (t.from_artifact is not null and p.canary <> 'failed')))
+   and (exists (select 1 from scrape.tasks t
+                 where t.run_id = p.run_id and t.retailer = p.retailer
+                   and t.state in ('pending', 'retry_wait', 'leased')
+                   and (p.paused_at is null or p.closing_at is not null
+                        or (t.from_artifact is not null and p.canary <> 'failed')))
+        or ((p.paused_at is null or p.closing_at is not null)
+            and exists (select 1 from scrape.frontier f where f.run_id = p.run_id and f.retailer = p.retailer)))
  order by r.window_start, p.retailer;
 
 -- name: get_artifact :maybe
@@ -127,14 +151,14 @@ select segment, segment_offset, length, body_bytes
  where run_id = %(run_id)s and sha256 = %(sha256)s;
 
 -- name: stored_pages :many
--- Tasks of one retailer whose last attempt has its bytes stored, in the order of their keys, which are hashes: the
+-- Tasks of one retailer that give rows, and whose last attempt has its bytes stored, in the order of their keys, which are hashes: the
 -- first of them are a fair sample.
 select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.state, t.last_failure_class, a.page_state, a.reason,
        f.sha256, f.segment, f.segment_offset, f.length
   from scrape.tasks t
   join scrape.attempts a on a.attempt_id = t.attempt_id
   join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
- where t.run_id = %(run_id)s and t.retailer = %(retailer)s
+ where t.run_id = %(run_id)s and t.retailer = %(retailer)s and not t.discovers
    and (%(urls)s::text[] is null or t.canonical_url = any(%(urls)s))
    and (%(context)s::text is null or t.context = %(context)s)
    and (%(sha256)s::text is null or f.sha256 = %(sha256)s)

@@ -434,6 +434,43 @@ def test_a_history_that_cannot_be_written_is_a_warning(project: settings.Setting
     assert "Dagster's history" in said
 
 
+def test_two_commands_that_meet_in_dagsters_tables_show_both_and_no_sql(
+    project: settings.Settings, shop: RunningShop, pool: Pool, url: str
+) -> None:
+    dataset, window = load.dataset(project.project, "shop"), today(project)
+    planned, _ = run.plan_or_refuse(pool, dataset, window, ["fjordgear"], now=datetime.now(UTC))
+    store = settings.Store(url, url, started=False)
+    with dagster_instance.opened(project, store) as instance:
+        key = dg.AssetKey(["shop", "task_plan"])
+        instance.fetch_materializations(key, limit=1)
+
+    def meets(times: int) -> None:
+        with postgres.transaction(pool) as tx:
+            tx.execute("drop sequence if exists dagster.met")
+            tx.execute("create sequence dagster.met")
+            tx.execute(
+                "create or replace function dagster.meet() returns trigger language plpgsql as $$ begin"
+                f" if nextval('dagster.met') <= {times} then raise exception 'who was first' using errcode = '23505';"
+                " end if; return new; end $$"
+            )
+            tx.execute(
+                "create or replace trigger meet before insert on dagster.event_logs"
+                " for each row execute function dagster.meet()"
+            )
+
+    meets(1)
+    assert history.record(project, store, pool, dataset, window, planned=planned, verdicts=[]) is None
+    with dagster_instance.opened(project, store) as instance:
+        assert instance.get_materialized_partitions(key) == {f"fjordgear|{window}"}
+    meets(99)
+    said = history.record(project, store, pool, dataset, window, planned=planned, verdicts=[])
+    assert said is not None
+    assert said.startswith("Dagster's history does not show this run: IntegrityError: ")
+    assert "who was first" in said
+    assert "INSERT" not in said.upper()
+    assert "\n" not in said
+
+
 def test_each_rule_of_a_verdict_has_a_check_and_each_check_a_result(project: settings.Settings, pool: Pool) -> None:
     dataset, window, now = load.dataset(project.project, "shop"), today(project), datetime.now(UTC)
     run.plan_or_refuse(pool, dataset, window, None, now=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from scrape_assets.errors import CandidateRejected, DeclarationError
 from scrape_assets.flow import accept, provenance, publish, verify, waive, why
+from scrape_assets.store import candidates
 from scrape_assets.store.postgres import Pool
 from tests.helpers.site import Site, site
 from tests.helpers.story import NOW, Story, page
@@ -232,7 +234,7 @@ def test_a_correction_of_the_first_window_is_compared_with_what_it_corrects(stor
     for window in (*GOOD, WINDOW):
         story.whole(window)
     raised(story, 1 / 1.5)
-    story.repair(GOOD[0], mode="refetch")
+    story.repair(GOOD[0], retailers=("north",), mode="refetch")
     assert story.judge(GOOD[0]).state == "accepted", story.failed(GOOD[0], "north")
     assert story.release(GOOD[0]).changes["corrected"] == 20
 
@@ -366,7 +368,7 @@ def test_a_waiver_holds_a_rule_back_for_a_time_and_stays_with_the_version(story:
         return waive.waive(story.pool, run_id, rule, now=datetime.now(UTC), **given)  # type: ignore[arg-type]
 
     for wrong, message in (
-        ({"rule": "drift:move"}, "was not judged by a rule drift:move"),
+        ({"rule": "drift:move"}, "was not judged by a rule drift:move for north; did you mean 'drift:moved'"),
         ({"rule": "members_accepted", "retailer": None}, "nobody can waive it"),
         ({"owner": " "}, "--owner and --reason"),
         ({"until": NOW - timedelta(days=9)}, "is over"),
@@ -406,6 +408,63 @@ def test_an_expired_waiver_does_not_count(story: Story) -> None:
     with pytest.raises(CandidateRejected, match="rests on a waiver of drift:moved by ana that ended"):
         story.release(WINDOW)
     assert story.judge(WINDOW).state == "rejected"
-    with pytest.raises(CandidateRejected, match="drift:moved"):
+    with pytest.raises(CandidateRejected, match=r"\nnorth: the waiver of drift:moved by ana ended 20"):
         publish.publish(story.pool, story.dataset, run_id)
+    told = why.text(why.explain(story.pool, story.dataset, run_id))
+    assert any(line.startswith("north: the waiver of drift:moved by ana ended 20") for line in told)
     assert accept.accept_retailer(story.pool, story.dataset, run_id, "north").state == "rejected"
+
+
+def test_a_revoked_waiver_holds_nothing_back_and_stays_on_record(story: Story) -> None:
+    story.windows(*GOOD)
+    raised(story, 1.5)
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    run_id, now = story.run_id(WINDOW), datetime.now(UTC)
+
+    def waived(rule: str) -> tuple[candidates.Waiver, bool]:
+        until = now + timedelta(hours=1)
+        return waive.waive(
+            story.pool, run_id, rule, retailer="north", owner="ana", reason="spring", now=now, until=until
+        )
+
+    assert waived("coverage")[1] is False, "it passes"
+    one, needed = waived("drift:moved")
+    assert needed
+    assert story.judge(WINDOW).state == "accepted"
+    assert waive.revoke(story.pool, run_id, str(one.waiver_id)).rule == "drift:moved"
+    with pytest.raises(CandidateRejected, match="rests on a waiver of drift:moved by ana that ended"):
+        publish.publish(story.pool, story.dataset, run_id)
+    assert story.judge(WINDOW).state == "rejected"
+    assert [(kept.rule, counts) for kept, counts in waive.listed(story.pool, run_id)] == [
+        ("coverage", True),
+        ("drift:moved", False),
+    ]
+    for wrong, said in (
+        (str(one.waiver_id), "ended .* already"),
+        (str(uuid.uuid4()), "has no waiver"),
+        ("x", "is no waiver"),
+    ):
+        with pytest.raises(DeclarationError, match=said):
+            waive.revoke(story.pool, run_id, wrong)
+
+
+def test_where_there_is_no_row_no_waiver_is_offered(story: Story) -> None:
+    story.windows(*GOOD)
+    story.declare(north="i.none")
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    failed = story.failed(WINDOW, "north")
+    assert {"not_empty", "coverage"} <= failed
+    assert not any(
+        "waive" in command for command in why.explain(story.pool, story.dataset, story.run_id(WINDOW))["next"]
+    )
+
+
+def test_list_prices_are_somebodys_to_answer_for(story: Story) -> None:
+    story.was = {sku: price / 2 for sku, price in story.prices.items()}
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    assert "list_price" in story.failed(WINDOW, "north")
+    offered = why.explain(story.pool, story.dataset, story.run_id(WINDOW))["next"]
+    assert any(command.startswith("scrape-assets waive list_price --run") for command in offered)

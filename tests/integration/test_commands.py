@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from scrape_assets.cli.output import Outage
-from scrape_assets.flow import plan
+from scrape_assets.flow import plan, run
+from scrape_assets.store import lease, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.command import Command, command
@@ -401,6 +404,51 @@ def test_a_run_that_stands_still_says_what_it_waits_for(
     assert "wait, the next" not in command("worker").err
 
 
+@pytest.mark.usefixtures("without_history")
+def test_pages_that_a_dead_worker_had_are_said_with_the_time_when_they_come_back(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scrape_assets.cli.work.STANDSTILL_SECONDS", 0.2)
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1", "/p/2"])})
+    shop.answer = lambda _path: (404, {}, b"")
+    plan.plan(pool, dataset, today(), now=datetime.now(UTC))
+    (work,) = run.assignments(pool, dataset, today(), ["north"])
+    with postgres.transaction(pool) as tx:
+        lost = lease.claim(
+            tx,
+            run_id=f"prices@{today()}",
+            retailer="north",
+            origin=work.origins[0],
+            manifest_hash=work.frozen.manifest_hash,
+            worker_id="dead",
+            wanted=2,
+            lease_seconds=3.0,
+            deadline_seconds=600.0,
+        )
+        ((until,),) = tx.execute("select max(lease_until) from scrape.tasks").fetchall()
+    assert len(lost) == 2
+    told = f"north: 2 pages leased elsewhere until {until.astimezone(UTC):%H:%M:%S} UTC"
+    lines = command("run", "prices").err.splitlines()
+    assert told in lines[:3], "before anything is waited for"
+    assert lines.count(told) == 2, "and once while nothing ends"
+
+
+def test_who_looks_and_names_no_window_sees_the_newest_that_there_is(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])})
+    assert f"prices@{today()} was never planned" in command("why", "prices").err
+    day = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
+    plan.plan(pool, dataset, day, now=datetime.now(UTC))
+    looked = command("why", "prices")
+    assert looked.out.startswith(f"prices@{day} has no version")
+    assert f"window {day}, the newest that was planned" in looked.err
+    assert command("failed", "prices", "--json").json["run_id"] == f"prices@{day}"
+    assert f"prices@{today()} " in command("why", "prices", "--window", "current").err
+    for words in (("show", "prices"), ("export", "prices")):
+        assert f"prices@{today()}" in command(*words).err, "no window has a version"
+
+
 def test_init_says_what_it_left_alone(command: Command, tmp_path: Path) -> None:
     first = ("init", str(tmp_path), "--retailer", "books", "--site", "https://books.example.com")
     assert command(*first).code == 0
@@ -433,3 +481,33 @@ def test_durations_are_shown_as_they_are_written(command: Command, tmp_path: Pat
     assert "published when complete, within 2d of its start" in shown
     assert "retry attempts 3, base 0.1s, cap 30m" in shown
     assert "0:00" not in shown.replace("00:00 ", "")
+
+
+def test_the_program_says_which_version_it_is(command: Command) -> None:
+    assert command("--version") == (0, f"{version('scrape-assets')}\n", "")
+
+
+def test_a_retailer_of_two_datasets_is_offered_once(command: Command, tmp_path: Path, shop: Site) -> None:
+    for name in ("prices", "stock"):
+        make.dataset(tmp_path, {"alpha": (shop.url, ["/p/1"]), "beta": (shop.url, ["/p/1"])}, name=name)
+    assert "expected one of alpha, beta" in command("try", "zzzzzz", f"{shop.url}/p/1").err
+
+
+def test_a_stopped_retailer_is_said_to_be_stopped_and_not_also_paused(
+    command: Command, pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    plan.plan(pool, make.dataset(tmp_path, {"north": (shop.url, ["/p/1"])}), today(), now=datetime.now(UTC))
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "update scrape.run_partitions set paused_at = clock_timestamp(), stopped_at = clock_timestamp(),"
+            " pause_reason = 'stopped: its last 10 were refused'"
+        )
+    assert "north is stopped: its last 10 were refused." in command("status", "prices", "--window", "current").err
+    looked = command("why", "prices").out
+    assert "north: it is stopped: its last 10 were refused" in looked
+    assert "scrape-assets resume prices" in looked
+
+
+def test_the_stores_status_says_why_apart_from_where(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCRAPE_ASSETS_DATABASE_URL")
+    assert re.fullmatch(r"not running: \S+ \(.+\)\n", command("db", "status").out)

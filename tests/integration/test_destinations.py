@@ -351,7 +351,7 @@ def test_a_delta_is_what_changed_and_a_notice_has_no_rows(story: Story, api: Rec
     story.answers["n1"] = (404, {}, b"gone")
     story.accept = "{coverage: 0.5}"
     to_api(story, api, ", payload: delta")
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     assert story.judge(WINDOW).state == "accepted"
     story.release(WINDOW)
     story.delivered()
@@ -461,7 +461,7 @@ def test_a_table_has_one_row_for_each_entity_and_the_newest_wins_in_any_order(
 
     story.prices["n1"] = 80.0
     story.answers["n2"] = (404, {}, b"gone")
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     story.judge(WINDOW)
     story.release(WINDOW)
     assert [sent.state for sent in story.delivered()] == ["delivered"]
@@ -568,7 +568,7 @@ def test_a_warehouse_merges_deltas_of_files_in_any_number_of_turns(story: Story,
     story.whole(WINDOW)
     story.prices["n1"] = 80.0
     story.answers["n2"] = (404, {}, b"gone")
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     story.judge(WINDOW)
     story.release(WINDOW)
     assert {sent.state for sent in story.delivered()} == {"delivered"}
@@ -640,7 +640,7 @@ def test_the_guides_receiver_gets_every_version_once(
             story.whole(WINDOW)
             story.prices["n1"] = 80.0
             story.answers["n2"] = (404, {}, b"gone")
-            story.repair(WINDOW, mode="refetch")
+            story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
             story.judge(WINDOW)
             story.release(WINDOW)
             assert [sent.state for sent in story.delivered()] == ["delivered"] * 3
@@ -670,3 +670,21 @@ def test_csv_has_the_columns_that_the_guide_lists(story: Story, tmp_path: Path) 
     (row, *_) = csv.DictReader(io.StringIO(text))
     assert list(row) == list(deliver.columns(story.dataset))
     assert (row["change"], row["unverified"]) == ("new", "false")
+
+
+def test_what_was_delivered_does_not_wait_for_a_secret_that_is_wrong(
+    story: Story, api: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.whole(WINDOW)
+    story.delivered()
+    for value, said in (("whsec_!!!", "is no base64 text"), ("", "PRICES_SECRET is not set")):
+        monkeypatch.setenv("PRICES_SECRET", value)
+        with pytest.raises(DeclarationError, match=said):
+            deliver.send_again(story.pool, story.dataset, event_of(story), None)
+        assert state(story) == [("api", "delivered", 1)]
+        (lacking,) = deliver.unready(story.dataset)
+        assert lacking.startswith("deliveries to api would wait: ")
+        assert said in lacking
+    monkeypatch.setenv("PRICES_SECRET", SECRET)
+    assert deliver.unready(story.dataset) == []
+    assert deliver.send_again(story.pool, story.dataset, event_of(story), None) == ["api"]

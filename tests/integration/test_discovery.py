@@ -19,13 +19,17 @@ from scrape_assets.demo.scripted import Answer, product
 from scrape_assets.flow import accept, control, plan, recover, run, status, verify
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules.recovery import Selection
-from scrape_assets.store import discovery, postgres
+from scrape_assets.store import discovery, observe, postgres, runs
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
+from tests.helpers.command import Command, command
+
+__all__ = ["command"]  # a fixture
 
 WINDOW = "2026-03-05"
 RUN = f"prices@{WINDOW}"
 NOW = datetime(2026, 3, 5, 12, tzinfo=UTC)
+WALK = Selection(rule="discovery")
 
 
 @pytest.fixture
@@ -325,7 +329,7 @@ def test_a_repair_of_products_leaves_the_lists_alone(pool: Pool, tmp_path: Path,
     dataset = declared(tmp_path, shop, MODES["sitemap"])
     collect(pool, tmp_path, dataset)
     assert judged(pool, dataset)[0] == "accepted"
-    wanted = Selection(page_type="product", mode="refetch")
+    wanted = Selection(retailers=("north",), page_type="product", mode="refetch")
     recover.begin(pool, dataset, RUN, wanted, recover.select(pool, dataset, RUN, wanted))
     before = shop.requests["/sitemap.xml"]
     collect(pool, tmp_path, dataset)
@@ -399,3 +403,108 @@ def test_what_is_expected_is_counted_once_for_all_contexts(pool: Pool, tmp_path:
     collect(pool, tmp_path, dataset)
     assert len(skus(pool)) == 80
     assert judged(pool, dataset)[1]["expect"]["got"] == "40"
+
+
+def test_a_list_page_that_is_gone_is_asked_for_by_a_repair(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    catalogue = Catalogue(3 * PER_PAGE)
+    catalogue.url = shop.url
+    gone = {"/list?page=2"}
+    shop.answer = lambda path: Answer(404) if path in gone else catalogue.answer(path)
+    dataset = declared(tmp_path, shop, MODES["listing"])
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "rejected"
+    whole = status.run_status(pool, RUN)
+    assert whole is not None
+    (shown,) = whole["retailers"]
+    assert (shown["coverage"], shown["tasks"]["gone"]) == (1.0, 2), "a list page that is gone is no product that is"
+    gone.clear()
+    recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
+    collect(pool, tmp_path, dataset)
+    assert (len(skus(pool)), judged(pool, dataset)[0]) == (3 * PER_PAGE, "accepted")
+
+
+def test_a_list_that_did_not_end_well_is_walked_again_by_a_repair(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    following = {"": "a", "a": "a"}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        at = path.partition("after=")[2]
+        item = {"": 1, "a": 2, "b": 3}[at]
+        return Answer(body=orjson.dumps({"data": {"products": [{"url": f"/p/{item}"}]}, "next": following.get(at)}))
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    collect(pool, tmp_path, dataset)
+    assert "cursor_cycle" in judged(pool, dataset)[1]["discovery"]["got"]
+    following["a"] = "b"
+    recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert (len(skus(pool)), state) == (3, "accepted"), checks["discovery"]
+    assert_sound(pool)
+
+
+def test_what_a_repair_would_change_is_shown_of_pages_that_give_rows(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    catalogue = Catalogue(30)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(tmp_path, shop, MODES["sitemap"])
+    collect(pool, tmp_path, dataset)
+    selection = Selection(mode="artifacts", retailers=("north",))
+    (found,) = recover.select(pool, dataset, RUN, selection)
+    shown = asyncio.run(recover.preview(pool, dataset, RUN, found, tmp_path / "artifacts", 100))
+    assert (shown["pages"], shown["would_fail"], shown["failed"]) == (30, 0, [])
+    with postgres.transaction(pool) as tx:
+        pages = observe.stored_pages(tx, RUN, "north", at_most=100)
+    assert len(pages) == 30
+    assert all("/p/" in page.url for page in pages)
+
+
+def test_a_worker_that_is_told_no_window_finds_what_only_waits(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    make.dataset(tmp_path, {"north": (shop.url, [f"/p/{n}" for n in range(20)])})
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + "fetch: {rate: none, open_tasks: 8, robots: ignore}\n")
+    plan.plan(pool, make.load.dataset(tmp_path, "prices"), WINDOW, now=NOW)
+    with postgres.transaction(pool) as tx:
+        # As a worker leaves it that is killed between its last page and the next look at what waits.
+        tx.execute("update scrape.tasks set state = 'quarantined', last_failure_class = 'timeout'")
+        assert [(row.run_id, row.retailer) for row in runs.open_work(tx, None)] == [(RUN, "north")]
+        control.pause(pool, RUN, ["north"], "by hand")
+    with postgres.transaction(pool) as tx:
+        assert runs.open_work(tx, None) == []
+    shown = status.run_status(pool, RUN)
+    assert shown is not None
+    assert shown["retailers"][0]["waits"]
+
+
+def test_status_says_how_far_the_lists_were_read_and_what_waits(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, command: Command
+) -> None:
+    catalogue = Catalogue(40)
+    shop.answer, catalogue.url = catalogue.answer, shop.url
+    dataset = declared(
+        tmp_path, shop, "{sitemap: /sitemap.xml, per_page: 30}", fetch="{rate: none, robots: ignore, open_tasks: 9}"
+    )
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+
+    async def until_it_is_known() -> None:
+        workers: list[Any] = []
+        shop.answer = lambda path: catalogue.answer(path)._replace(seconds=0.3 if path.startswith("/p/") else 0.0)
+        collecting = asyncio.create_task(
+            run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), work, on_worker=workers.append)
+        )
+        while not rows(pool, "select 1 from scrape.frontier"):
+            await asyncio.sleep(0.02)
+        workers[0].stop()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+    asyncio.run(until_it_is_known())
+    said = command("status", "prices", "--window", WINDOW).err
+    assert "north: 2 of 2 pages that name others read; " in said
+    assert "it names more than 30 addresses (urls.per_page)" in said
+    assert f"pages wait for room at {shop.url}, the oldest for " in said

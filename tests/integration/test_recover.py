@@ -206,7 +206,7 @@ def test_a_stopped_retailer_is_repaired_from_its_pages_and_has_its_grace_again(s
         )
     asked = shop.requests.total()
     story.declare(north="b")
-    story.repair(WINDOW)
+    story.repair(WINDOW, retailers=("north",))
     assert shop.requests.total() == asked
     assert story.judge(WINDOW).state == "published"
     story.begin(WINDOW, urls=(f"{shop.url}/p/n1",), mode="refetch")
@@ -222,7 +222,7 @@ def test_a_stored_page_that_cannot_be_read_is_asked_for_and_counted(story: Story
         segment.write_bytes(whole[: len(whole) // 2] + b"\0" * (len(whole) - len(whole) // 2))
     asked = shop.requests.total()
     story.declare(north="b")
-    (begun,) = story.repair(WINDOW)
+    (begun,) = story.repair(WINDOW, retailers=("north",))
     (progress,) = recover.progress(story.pool, [begun])
     assert progress["committed"] == 20
     assert 0 < progress["unreadable"] < 20
@@ -272,7 +272,7 @@ def test_a_second_repair_leaves_pages_stored_that_the_first_would_have_read(stor
     story.whole(WINDOW)
     asked = shop.requests.total()
     story.declare(north="i.cents")
-    (first,) = story.begin(WINDOW)
+    (first,) = story.begin(WINDOW, retailers=("north",))
     story.declare(north="b")
     (second,) = story.begin(WINDOW)
     assert (len(first.repair.stored), second.taken, second.repair.requests) == (20, 20, 0)
@@ -442,13 +442,13 @@ def test_a_scope_cannot_be_repaired_and_a_key_only_as_a_whole(story: Story, shop
     file.write_text(file.read_text().replace("key: [sku]", "key: [name]"))
     with pytest.raises(DeclarationError, match=r"entity\.key changed, and 19 pages that are not selected"):
         recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection(urls=(f"{shop.url}/p/n1",)))
-    (whole,) = recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection())
+    (whole,) = recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection(("north",)))
     assert len(whole.tasks) == 20
     other = story.folder / "datasets" / "prices" / "other.csv"
     other.write_text(f"url\n{shop.url}/p/n1\n")
     file.write_text(file.read_text().replace("file: north.csv", "file: other.csv"))
     with pytest.raises(DeclarationError, match=r"scope\.urls\.file changed"):
-        recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection())
+        recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection(("north",)))
 
 
 def test_a_preview_says_what_would_change_and_changes_nothing(story: Story, shop: Site) -> None:
@@ -456,7 +456,7 @@ def test_a_preview_says_what_would_change_and_changes_nothing(story: Story, shop
     asked = shop.requests.total()
     story.declare(north=".was")
     run_id = story.run_id(WINDOW)
-    (repair,) = recover.select(story.pool, story.dataset, run_id, Selection())
+    (repair,) = recover.select(story.pool, story.dataset, run_id, Selection(("north",)))
     seen = asyncio.run(recover.preview(story.pool, story.dataset, run_id, repair, story.machine.artifacts, sample=5))
     assert seen["pages"] == 5
     assert {change["field"] for change in seen["changes"]} == {"price"}
@@ -540,10 +540,79 @@ def test_four_thousand_pages_are_repaired_without_one_request(pool: Pool, tmp_pa
     assert asked_now - asked == 4300
     story.accept = "{coverage: 0.99, warm_up: 1}"
     story.declare(north=".now")
-    story.repair(later)
+    story.repair(later, retailers=("north",))
     assert story.judge(later).state == "accepted"
     assert story.release(later).changes == {"new": 0, "corrected": 4000, "withdrawn": 0}
     assert shop.requests.total() == asked_now
     assert story.as_of(later, 1) == wrong
     assert {sku: float(row["price"]) for sku, row in story.as_of(later, 2).items()} == story.prices
     assert_sound(story)
+
+
+def test_what_stands_published_is_repaired_only_where_it_is_named(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    story = Story(pool, tmp_path, shop, {"north": 6, "south": 4, "west": 4})
+    story.publish = "{when: available, to: {lake: {files: {path: published, format: jsonl}}}}"
+    story.declare(west="i.none")
+    story.collect(WINDOW)
+    story.judge(WINDOW)
+    assert story.release(WINDOW).gaps == {"west": "rejected, missing"}
+    asked = shop.requests.total()
+    story.declare(west="b", north="b")
+    assert [one.repair.retailer for one in story.repair(WINDOW)] == ["west"], "north is published and stands"
+    assert shop.requests.total() == asked
+    story.judge(WINDOW)
+    assert story.release(WINDOW).gaps == {}
+
+    def taken(**named: Any) -> list[str]:
+        found = recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection(**named))
+        return [one.retailer for one in found]
+
+    for mode in ("auto", "artifacts", "refetch"):
+        with pytest.raises(DeclarationError, match=r"what is published of it stands \(north declared otherwise"):
+            taken(mode=mode)
+    with pytest.raises(DeclarationError, match="what is published of it stands"):
+        taken(page_type="product")
+    assert taken(retailers=("north",)) == ["north"]
+    assert taken(urls=(f"{shop.url}/p/s1",)) == ["south"]
+    with pytest.raises(recover.NothingToRepair):
+        taken(rule="coverage")
+    story.more["south"] = "accept: {ranges: {price: {max: 10}}}"
+    story.declare()
+    assert taken(rule="range:price") == ["south"], "it fails now"
+
+
+def test_pages_that_were_given_up_are_taken_while_the_retailer_is_undecided(story: Story, shop: Site) -> None:
+    story.answers = {"n3": (200, {}, b"<html><body>another shop</body></html>")}
+    story.pages["north"] = 10
+    story.declare()
+    story.collect(WINDOW)
+    story.answers.clear()
+    (begun,) = story.begin(WINDOW)
+    assert [task.url for task in begun.repair.tasks] == [f"{shop.url}/p/n3"]
+    assert begun.repair.warning == "", "nothing of it is published"
+
+
+def test_who_asks_the_site_for_a_published_window_that_is_over_is_told(story: Story, shop: Site) -> None:
+    story.whole(WINDOW)
+
+    def warned(**named: Any) -> str:
+        (one,) = recover.select(story.pool, story.dataset, story.run_id(WINDOW), Selection(**named))
+        assert one.record()["warning"] == (one.warning or None)
+        return one.warning
+
+    asked = f"will be fetched now for the past window {WINDOW}; their prices are today's"
+    assert warned(retailers=("north",), mode="refetch") == f"20 pages {asked}"
+    assert warned(urls=(f"{shop.url}/p/n1",)) == f"1 page {asked}"
+    assert warned(retailers=("north",), mode="artifacts") == ""
+    with postgres.transaction(story.pool) as tx:
+        tx.execute("update scrape.runs set window_end = clock_timestamp() + interval '1 hour'")
+    assert warned(retailers=("north",), mode="refetch") == "", "it is not over"
+
+
+def test_a_preview_says_that_pages_would_fail(story: Story) -> None:
+    story.whole(WINDOW)
+    story.declare(north="i.none")
+    run_id = story.run_id(WINDOW)
+    (repair,) = recover.select(story.pool, story.dataset, run_id, Selection(("north",)))
+    seen = asyncio.run(recover.preview(story.pool, story.dataset, run_id, repair, story.machine.artifacts))
+    assert (seen["pages"], seen["would_fail"], seen["changes"]) == (20, 20, [])

@@ -76,7 +76,7 @@ def test_the_whole_repair_by_hand(command: Command, story: Story, shop: Site) ->
     assert len(repair["urls"]) == 10
     assert {change["field"] for change in planned["previews"][0]["changes"]} == {"price"}
     shown = command("recover", *AT, "--dry-run")
-    assert "north: 10 pages, 10 read from stored pages, 0 requests" in shown.err
+    assert shown.out.startswith("north: 10 pages, 10 read from stored pages, 0 requests")
     assert "nothing was changed" in shown.err
     done = command("recover", *AT)
     assert done.code == 0, done.err
@@ -88,6 +88,7 @@ def test_the_whole_repair_by_hand(command: Command, story: Story, shop: Site) ->
     again = command("recover", *AT)
     assert again.code == 2
     assert "nothing of prices@2026-03-05 is rejected" in again.err
+    assert "(none changed)" in again.err
     assert command("why", *AT).out.startswith(f"prices@{WINDOW}: version 1 is published and holds what is accepted")
 
 
@@ -96,7 +97,9 @@ def test_a_correction_is_exported_as_of_each_version(command: Command, story: St
     story.declare(north=".was")
     assert command("run", *AT).code == 0
     story.declare(north=".now")
-    done = command("recover", *AT, "--json")
+    unnamed = command("recover", *AT)
+    assert (unnamed.code, "stands (north declared otherwise" in unnamed.err) == (2, True)
+    done = command("recover", *AT, "--retailer", "north", "--json")
     assert done.code == 0, done.err
     assert done.json["published"]["changes"] == {"new": 0, "corrected": 10, "withdrawn": 0}
     assert done.json["recovery"]["other_partitions_moved"] == 0
@@ -125,9 +128,12 @@ def test_a_correction_is_exported_as_of_each_version(command: Command, story: St
     ):
         refused = command("export", *AT, *wrong_options)
         assert (refused.code, message in refused.err) == (2, True)
-    shown = command("show", *AT)
+    bare = command("export", "prices", "--as-of", "1")
+    assert f"window {WINDOW}, the newest that has a version" in bare.err
+    assert bare.out == command("export", *AT, "--as-of", "1").out
+    shown = command("show", "prices")
     assert "15 rows: 0 new, 10 corrected, 0 withdrawn since version 1" in shown.out
-    assert "10 pages (everything), 10 from stored pages, 0 requests" in shown.out
+    assert "10 pages (no selection), 10 from stored pages, 0 requests" in shown.out
     assert command("show", *AT, "--version", "1", "--json").json["state"] == "superseded"
     assert command("show", *AT, "--version", "9").code == 2
 
@@ -144,6 +150,18 @@ def test_a_waiver_by_hand(command: Command, story: Story) -> None:
     assert "--retailer names whose rule it is" in refused.err
     for retailer in ("north", "south"):
         assert command("waive", "drift:moved", *named, "--retailer", retailer).code == 0
+    assert "nothing needs this waiver" in command("waive", "coverage", *named, "--retailer", "north").err
+    kept = command("waive", "--list", "--run", f"prices@{WINDOW}", "--json").json["waivers"]
+    assert [(one["rule"], one["retailer"], one["counts"]) for one in kept][1:] == [
+        ("drift:moved", "south", True),
+        ("coverage", "north", True),
+    ]
+    revoked = command("waive", "--revoke", kept[2]["waiver_id"], "--run", f"prices@{WINDOW}")
+    assert (revoked.code, "the waiver of coverage of north by ana is over" in revoked.err) == (0, True)
+    assert "coverage of north, by ana, ended 20" in command("waive", "--list", "--run", f"prices@{WINDOW}").out
+    both = command("waive", "coverage", "--list", "--run", f"prices@{WINDOW}")
+    assert (both.code, "expected one of RULE, --list and --revoke" in both.err) == (2, True)
+    assert "missing: RULE, --owner, --reason, --until" in command("waive", "--run", f"prices@{WINDOW}").err
     assert command("publish", *AT).code == 0
     assert f"drift:moved waived by ana until {tomorrow}" in command("show", *AT).out
     for placed, left in (("--owner", "YOU"), ("--reason", "WHY")):
@@ -263,8 +281,79 @@ def test_a_row_that_a_page_did_not_give_before_is_said_to_be_new(command: Comman
     assert command("run", *AT).code == 3
     story.declare(north=".now")
     tried = command("try", "north", "--window", WINDOW, "--sample", "1")
-    assert "no row before, a row now" in tried.err
+    assert "no row before; now a row: price 1" in tried.err
     assert "None" not in tried.err
+    seen = command("recover", *AT, "--dry-run")
+    assert "a row: price 10, name Product n0, sku n0" in seen.out
+    assert "None" not in seen.out
+
+
+def test_a_repair_that_would_fail_says_so_before_all_else(command: Command, story: Story) -> None:
+    story.declare(north=".was")
+    assert command("run", *AT).code == 3
+    story.declare(north="b, i")
+    shown = command("recover", *AT, "--dry-run")
+    assert shown.code == 0
+    assert "north: 10 of 10 sampled pages would FAIL (extraction: price" in shown.out
+    (seen,) = command("recover", *AT, "--dry-run", "--json").json["previews"]
+    assert (seen["would_fail"], seen["failed"][0]["failure_class"]) == (10, "extraction")
+
+
+def test_a_repair_that_asks_the_site_for_what_is_published_warns(command: Command, story: Story) -> None:
+    story.whole(WINDOW)
+    told = f"warning: north: 10 pages will be fetched now for the past window {WINDOW}; their prices are today's"
+    words = ("--retailer", "north", "--refetch")
+    assert told in command("recover", *AT, *words, "--dry-run").out
+    assert (
+        command("recover", *AT, *words, "--dry-run", "--json").json["repairs"][0]["warning"] == told.split(": ", 2)[2]
+    )
+    assert told in command("recover", *AT, *words).err
+
+
+def test_a_correction_that_cannot_be_delivered_ends_as_run_would(command: Command, story: Story) -> None:
+    with receiver() as api:
+        story.publish = f"{{to: {{api: {{http: {{url: '{api.url}', timeout: 1s}}}}}}}}"
+        story.accept = "{mode: dry_run}"
+        story.declare(north=".was")
+        assert command("run", *AT).code == 0
+        api.behave = "refuse"
+        story.declare(north=".now")
+        ended = command("recover", *AT, "--retailer", "north")
+        assert (ended.code, "error: not everything could be delivered" in ended.err) == (1, True)
+
+
+def test_what_was_held_back_is_said_with_the_version(command: Command, story: Story) -> None:
+    story.windows(*GOOD[:2])
+    for prices in (story.prices, story.was):
+        prices.update({sku: price * 100 for sku, price in prices.items() if sku.startswith("n")})
+    ran = command("run", *AT)
+    assert ran.code == 0, ran.err
+    held = len(command("status", *AT, "--json").json["retailers"][0]["held"])
+    assert held > 1
+    noted = f"15 rows; {held} rules failed and were held back, see above"
+    assert f"version 1 published: {noted}" in ran.err
+    assert f"version 1: {noted}" in command("status", *AT).err
+    assert f"; {held} rules failed and were held back: scrape-assets why prices" in command("publish", *AT).err
+    assert command("publish", *AT, "--json").json["held"] == held
+    (manifest,) = story.folder.glob(f"published/prices/{WINDOW}/v1/manifest.json")
+    assert json.loads(manifest.read_text())["held"] == held
+
+
+def test_the_windows_say_which_version_stands_and_what_it_lacks(command: Command, story: Story) -> None:
+    story.publish = "{when: available}"
+    story.declare(south=".nothing")
+    assert command("run", *AT).code == 0
+    shown = command("status", "prices", "--json").json["runs"][0]
+    assert shown["version"] == {"dataset_version": 1, "rows": 10, "gaps": {"south": "rejected, missing"}}
+    head, row = command("status", "prices").out.splitlines()[1::2][:2]
+    assert head.split()[-4:] == ["candidate", "version", "rows", "gaps"]
+    assert row.split()[-4:] == ["published", "1", "10", "south"]
+    assert "south is a gap: rejected, missing" in command("status", *AT).err
+    story.publish = "{when: complete}"
+    story.declare(north=".was")
+    command("recover", *AT, "--retailer", "north")
+    assert "rejected (version 1 stands)" in command("status", "prices").out
+    assert "rejected (version 1 stands)" in command("status", *AT).err
 
 
 def test_a_rehearsal_says_what_it_would_have_blocked(command: Command, story: Story) -> None:
@@ -313,3 +402,59 @@ def test_a_run_names_the_window_of_every_version_that_it_sends(command: Command,
     ran = command("run", *AT)
     for window in (GOOD[0], WINDOW):
         assert f"lake: prices@{window} version 1 delivered" in ran.err
+
+
+def test_a_secret_that_the_environment_lacks_is_said_before_anything_is_collected(
+    command: Command, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_SECRET", raising=False)
+    story.publish = "{to: {api: {http: {url: 'http://127.0.0.1:9', secret: 'env:NO_SUCH_SECRET', timeout: 1s}}}}"
+    story.declare()
+    told = "warning: deliveries to api would wait: NO_SUCH_SECRET is not set in the environment of this process"
+    checked = command("check")
+    assert (checked.code, told in checked.err) == (0, True)
+    assert command("check", "--json").json["datasets"][0]["warnings"][0] == told.partition(" ")[2] + (
+        "; the declaration names it"
+    )
+    assert command("run", *AT).err.startswith(told)
+
+
+def test_rows_that_break_a_rule_are_shown_in_the_form_of_why(command: Command, story: Story, shop: Site) -> None:
+    story.windows(*GOOD)
+    story.declare(north=".was")
+    ran = command("run", *AT)
+    (row, *_) = [line for line in ran.err.splitlines() if line.startswith("  north: drift:moved ")]
+    assert f" {shop.url}/p/n" in row
+    assert " price = '" in row
+    assert ", before '" in row
+    assert row.endswith(")") and len(row.rpartition("(page ")[2]) == 12 + len(")")
+
+
+def test_a_site_that_answers_503_is_asked_again_and_no_stored_page_is_read(command: Command, story: Story) -> None:
+    story.answers = {f"n{number}": (503, {}, b"later") for number in range(10)}
+    story.declare()
+    command("run", *AT)
+    offered = command("why", *AT, "--json").json["next"]
+    assert not any(line.startswith("scrape-assets try prices/north") for line in offered), offered
+    assert f"scrape-assets recover prices --window {WINDOW} --retailer north --dry-run" in offered
+
+
+def test_a_repair_of_what_its_canary_stopped_says_that_the_canary_begins_again(command: Command, story: Story) -> None:
+    story.accept = "{canary: 3}"
+    story.declare(north="i.none")
+    command("run", *AT)
+    story.declare(north=".now")
+    shown = command("recover", *AT, "--retailer", "north", "--dry-run")
+    assert "; its canary failed, and begins again with this repair" in shown.out
+    assert command("recover", *AT, "--retailer", "north", "--dry-run", "--json").json["repairs"][0]["canary_failed"]
+
+
+def test_who_resumes_is_told_what_was_given_up(command: Command, story: Story) -> None:
+    story.answers = {"n3": (200, {}, b"<html><body>another shop</body></html>")}
+    story.declare()
+    story.collect(WINDOW)
+    assert command("pause", *AT, "--retailer", "north").code == 0
+    told = f"north: 1 page was given up and stays so until: scrape-assets recover prices --window {WINDOW} --retailer north"
+    assert told in command("resume", *AT).err
+    command("pause", *AT)
+    assert command("resume", *AT, "--json").json["given_up"] == {"north": 1}

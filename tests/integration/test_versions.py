@@ -347,13 +347,13 @@ def test_a_field_that_a_later_schema_adds_corrects_nothing(story: Story, tmp_pat
     pages.write_text(schema + "    brand: str = pa.Field(nullable=True)\n")
     with_schema(brand=True)
     story.prices["n1"] = 55.0
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     assert story.judge(WINDOW).state == "accepted"
     assert story.release(WINDOW).changes == {"new": 0, "corrected": 1, "withdrawn": 0}
     assert_sound(story)
 
     story.prices["n2"], story.was["n2"] = 56.0, 80.0
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     story.judge(WINDOW)
     assert story.release(WINDOW).changes["corrected"] == 1, "rows of the first version are still without it"
 
@@ -362,7 +362,7 @@ def test_a_field_that_a_later_schema_adds_corrects_nothing(story: Story, tmp_pat
     for name in story.pages:
         its = tmp_path / "datasets" / "prices" / "retailers" / f"{name}.yaml"
         its.write_text("\n".join(line for line in its.read_text().splitlines() if "list_price" not in line))
-    story.repair(WINDOW, mode="refetch")
+    story.repair(WINDOW, retailers=tuple(story.pages), mode="refetch")
     assert story.judge(WINDOW).state == "rejected"
     with pytest.raises(
         CandidateRejected, match=r"since version 3: brand is gone, list_price is gone\. Put the schema back"

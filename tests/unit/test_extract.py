@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scrape_assets.rules import fields
 from scrape_assets.rules.document import Document, decode
 from scrape_assets.rules.extract import PageObject, extract
 from scrape_assets.rules.page_object import PageView
@@ -625,3 +626,8 @@ def test_a_price_of_a_page_object_keeps_the_currency_that_it_states() -> None:
 
     [row] = rows(run("<h1>Cup</h1>", PageRule(page_object="pages.py:cup"), by=cup))
     assert (row["price"], row["currency"]) == ("19.99", "EUR")
+
+
+def test_where_a_field_is_looked_for_names_its_attribute() -> None:
+    assert fields.shown(FieldRule(css="article", attr="data-sku")) == "css article attr data-sku"
+    assert fields.shown(FieldRule(xpath="//b")) == "xpath //b"

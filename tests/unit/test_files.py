@@ -63,6 +63,7 @@ def event(version: int = 1) -> dict[str, Any]:
         "supersedes_version": None,
         "changes": {"new": 2, "corrected": 0, "withdrawn": 0},
         "gaps": {},
+        "held": 0,
         "unverified": {},
         "content_hash": "ab" * 32,
     }

@@ -218,3 +218,12 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
     for name in ("a.csv", "a.txt", "a.jsonl"):
         assert read(write(tmp_path, name, "")) == []
+
+
+def test_a_column_that_nobody_reads_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", f"url;prio\n{SITE}/1;3\n")
+    assert [(line.url, line.priority) for line in lines(path)] == [(f"{SITE}/1", 0)]
+    (said,) = inventory.unread_columns(path)
+    assert "a column that is not read: prio; known are url, entity" in said
+    for name, content in (("b.csv", f"url,priority\n{SITE}/1,3\n"), ("c.csv", f"{SITE}/1\n"), ("d.txt", "a;b\n")):
+        assert inventory.unread_columns(write(tmp_path, name, content)) == []
