@@ -26,7 +26,7 @@ from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.datasets.problems import nearest
 from scrape_assets.datasets.units import written
 from scrape_assets.errors import DeclarationError
-from scrape_assets.flow import run, status, verify
+from scrape_assets.flow import run, series, status, verify
 from scrape_assets.rules import acceptance, refusals
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import observe, postgres, runs
@@ -40,7 +40,7 @@ ALL = 2**31 - 1
 
 def add_to(app: typer.Typer) -> None:
     """The commands of this module belong to the program."""
-    for command in (status_command, verify_command, failed_command):
+    for command in (status_command, pages_command, verify_command, failed_command):
         app.command(command.__name__.removesuffix("_command"))(command)
 
 
@@ -146,6 +146,49 @@ def _say_version(shown: dict[str, Any]) -> None:
         say(f"version {version['dataset_version']}: {version['rows']} rows{noted}")
         for name, gap in version["gaps"].items():
             say(f"{name} is a gap: {gap}")
+
+
+def pages_command(
+    dataset: DatasetName,
+    retailer: RetailerName = None,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="so many of the newest")] = 7,
+    json: Json = False,
+) -> None:
+    """Show what pages turned out to be, window after window, and whether they are laid out as before."""
+    with opened(dataset) as (settings, _, pool):
+        declaration = declared(settings, dataset)
+        if retailer is not None and retailer not in declaration.retailers:
+            raise DeclarationError(
+                f"{dataset} has no retailer {retailer!r}{nearest(retailer, sorted(declaration.retailers))}"
+            )
+        found = series.of_pages(pool, declaration, windows, retailer)
+    if json:
+        emit({"dataset": dataset, "series": found})
+        return
+    if not found:
+        say(f"no page of dataset {dataset} has ended yet; begin with: scrape-assets run {dataset} --window current")
+        return
+    states = list(dict.fromkeys(name for line in found for name in line["states"]))
+
+    def share(part: float | None) -> str:
+        return "" if part is None else f"{part:.1%}"
+
+    table(
+        f"{dataset}: what pages turned out to be",
+        ("window", "retailer", "pages", *states, "one template", "as before"),
+        [
+            (
+                line["window"],
+                line["retailer"],
+                line["pages"],
+                *(share(line["states"].get(name, 0) / line["pages"] or None) for name in states),
+                share(line["commonest_template"]),
+                share(line["as_before"]),
+            )
+            for line in found
+        ],
+        without_zeros=True,
+    )
 
 
 def _waiting_for_a_manifest(pool: Pool, declaration: Dataset, shown: dict[str, Any]) -> dict[str, str]:

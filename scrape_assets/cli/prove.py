@@ -13,7 +13,7 @@ import typer
 from scrape_assets import settings as environment
 from scrape_assets.cli.output import Json, emit, say, table
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import drill, drill_discovery, drill_politeness
+from scrape_assets.flow import drill, drill_discovery, drill_hostile, drill_politeness
 from scrape_assets.flow.drill_ground import Scratch, scratch
 from scrape_assets.store import embedded, postgres
 
@@ -28,11 +28,13 @@ class Suite(StrEnum):
 
     RECOVERY = "recovery"
     DISCOVERY = "discovery"
+    HOSTILE = "hostile"
     POLITENESS = "politeness"
 
 
 SUITES: dict[Suite, Callable[[Scratch, Callable[[str], None]], dict[str, Any]]] = {
     Suite.DISCOVERY: drill_discovery.run,
+    Suite.HOSTILE: drill_hostile.run,
     Suite.POLITENESS: drill_politeness.run,
 }
 

@@ -190,6 +190,7 @@ class AcceptRule(_Declared):
     warm_up: int = Field(default=3, ge=1, le=60, description="accepted windows before drift holds anything back")
     gone: Share | None = Field(default=None, description="of pages that may be gone; else three times the usual share")
     page_states: dict[PageState, Share] = Field(default_factory=dict, description="as {challenge: 1%}")
+    template: Share = Field(default=0.1, description="of pages that may be laid out as never before")
     source_age_seconds: Seconds | None = Field(
         default=None, alias="source_age", description="how old source_revised_at may be, as 30d"
     )
@@ -214,6 +215,7 @@ class AcceptRule(_Declared):
             warm_up=self.warm_up,
             gone=self.gone,
             page_states={str(state): limit for state, limit in self.page_states.items()},
+            template=self.template,
             source_age_seconds=self.source_age_seconds,
             canary=self.canary or 0,
             dry_run=self.mode == "dry_run",

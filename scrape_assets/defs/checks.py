@@ -14,7 +14,7 @@ from scrape_assets.datasets import schemas
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.defs import metadata, names, partitions
 from scrape_assets.flow.accept import Verdict
-from scrape_assets.rules import acceptance, drift, validate
+from scrape_assets.rules import acceptance, drift, template, validate
 from scrape_assets.rules.acceptance import Check, Limits
 
 
@@ -45,6 +45,7 @@ def of_retailer(dataset: Dataset) -> list[dg.AssetCheckSpec]:
         acceptance.gone(planned=0, gone=0, limit=None, before=[]),
         acceptance.canary("none", 0),
         acceptance.page_states({}, {}),
+        template.check([], [], limits.template, warm_up=limits.warm_up),
         acceptance.collisions(0),
         *validate.judge(table, schemas.load(dataset), limits, collected_from=0, now=0),
         *drift.rules(table, limits),

@@ -5,6 +5,7 @@ Scraped text is data: it goes in as text, JSON or table cells of bounded length,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import dagster as dg
 import orjson
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.flow import why
+from scrape_assets.flow import series, why
 from scrape_assets.flow.accept import Verdict
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.flow.publish import Published
@@ -97,6 +98,7 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
             [{"failure class": f.failure_class, "tasks": f.tasks, "attempts": f.attempts} for f in failures]
         ),
         "page states": table([{"page state": s.page_state, "attempts": s.attempts} for s in states]),
+        **_shares(row.verdict),
         "list the failed pages": f"scrape-assets failed {dataset.dataset} --window {window} --retailer {retailer}",
         "candidate generation": row.generation or 0,
         "candidate state": row.candidate_state or "not planned",
@@ -104,6 +106,17 @@ def observations(pool: Pool, dataset: Dataset, window: str, retailer: str) -> Me
         "why": _why(pool, dataset, run_id),
         "extractor_version": row.extractor_version or "",
     }
+
+
+def _shares(verdict: dict[str, Any] | None) -> Metadata:
+    """Of a retailer that was judged, numbers that Dagster draws over the windows."""
+    figures = (verdict or {}).get("figures", {})
+    states: Counter[str] = Counter()
+    for state, count in figures.get("page_states", {}).items():
+        states[series.in_words(state)] += count
+    shares = {f"share of {state} pages": round(count / states.total(), 4) for state, count in states.items()}
+    as_before = figures.get("as_before")
+    return shares if as_before is None else {**shares, "share of pages laid out as before": as_before}
 
 
 def candidate_dataset(pool: Pool, dataset: Dataset, window: str, verdict: Verdict) -> Metadata:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,12 +17,13 @@ from scrape_assets.demo.plain import page, truth
 
 
 class Answer(NamedTuple):
-    """A status, headers and a body, after so many seconds."""
+    """A status, headers and a body, after so many seconds; or `raw`: exactly these bytes as they come, and the end."""
 
     status: int = 200
     headers: Mapping[str, str] = {}
     body: bytes = b""
     seconds: float = 0.0
+    raw: Iterable[bytes] | None = None
 
 
 def product(number: int) -> Answer:
@@ -77,6 +78,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with site.lock:
             site.under_way -= 1
         try:
+            if answer.raw is not None:
+                self.close_connection = True
+                for chunk in answer.raw:
+                    self.wfile.write(chunk)
+                return
             self.send_response(answer.status)
             for name, value in {"content-type": "text/html; charset=utf-8", **answer.headers}.items():
                 self.send_header(name, value)

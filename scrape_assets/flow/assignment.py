@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
@@ -11,6 +11,7 @@ import orjson
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.flow.plan import Frozen
+from scrape_assets.rules.template import Known
 from scrape_assets.sources.extractor import Setup
 from scrape_assets.store.runs import Run
 
@@ -25,6 +26,8 @@ class Assignment:
     frozen: Frozen
     origins: tuple[str, ...]
     recovery_batch_id: UUID | None = None
+    templates: Known = field(default_factory=dict)
+    """Layouts that its pages are compared with while they come in; none where nothing would follow."""
 
     @property
     def lease_seconds(self) -> float:

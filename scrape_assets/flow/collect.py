@@ -40,6 +40,7 @@ from scrape_assets.rules.states import FailureClass, Outcome, TaskState
 from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.sources.http import Jar
+from scrape_assets.sources.memory import give_back
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
 from scrape_assets.store.lease import Claim, Known, Lease
@@ -606,6 +607,7 @@ async def worker(
     on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> AsyncIterator[Worker]:
     """A worker with its sources and extraction processes, all of which end with it."""
+    give_back()
     async with Sources(connect_to, browser) as sources, ExtractorPool(processes) as extractors:
         worker = Worker(pool, sources, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)
         try:

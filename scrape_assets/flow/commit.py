@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -19,7 +20,7 @@ from uuid import UUID
 from scrape_assets import failpoints
 from scrape_assets.errors import ScrapeAssetsError, StoreUnreachable
 from scrape_assets.flow import control
-from scrape_assets.rules import refusals
+from scrape_assets.rules import refusals, template
 from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
 from scrape_assets.store import commit as store
 from scrape_assets.store import postgres
@@ -63,6 +64,7 @@ class Committer:
         self._on_closed = on_closed
         self._queue: asyncio.Queue[Item | None] = asyncio.Queue()
         self._writers: dict[tuple[str, str, bool], SegmentWriter] = {}
+        self._unlike: dict[tuple[str, str], deque[bool]] = defaultdict(lambda: deque(maxlen=template.PAGES))
 
     def put(self, item: Item) -> None:
         """The result waits for the next group."""
@@ -95,6 +97,7 @@ class Committer:
             batch = list(items)
             passed = await asyncio.to_thread(self._make_durable, batch)
             await asyncio.to_thread(self._leave_alone_who_refuses, batch)
+            await asyncio.to_thread(self._wait_for_a_person_who_changed, batch, passed)
             for item in batch:
                 self._on_closed(item, item.result.lease.attempt_id in passed)
 
@@ -121,6 +124,19 @@ class Committer:
         ):
             with suppress(StoreUnreachable):
                 control.stop_if_refused(self._pool, run_id, retailer)
+
+    def _wait_for_a_person_who_changed(self, items: Sequence[Item], passed: set[UUID]) -> None:
+        """Counted in memory, so that good pages cost no statement; what another worker saw, it counts itself."""
+        for item in items:
+            if item.result.unlike is None or item.result.lease.attempt_id not in passed:
+                continue
+            newest = self._unlike[item.run_id, item.retailer]
+            newest.append(item.result.unlike)
+            if template.stops(list(newest)):
+                with suppress(StoreUnreachable):
+                    control.stop_if_changed(self._pool, item.run_id, item.retailer, list(newest))
+                # Stopped, or somebody has answered: both are asked about again after as many pages.
+                newest.clear()
 
     def _keep_bytes(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """The bodies are appended to their segments and synced; returns where each lies."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import orjson
 
 from scrape_assets.flow.assignment import Assignment
-from scrape_assets.rules import retry
+from scrape_assets.rules import retry, template
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.states import FailureClass, Outcome, PageState, TaskState
 from scrape_assets.sources.extractor import Judgement
@@ -46,6 +46,10 @@ def conclude(
         result.page_state = judged.page_state
         result.reason = "; ".join(filter(None, (judged.reason, result.reason))) or None
         result.collisions = judged.collisions
+        result.template = judged.template
+        # A page that was stored tells of the site as it was.
+        if claim.from_artifact is None:
+            result.unlike = template.is_unlike(judged.template, claim.page_type, assignment.templates)
         if judged.failure_class is None and judged.discovered is not None:
             result.row_count = 0
             result.discovered = _discovered(assignment, claim, judged.discovered)

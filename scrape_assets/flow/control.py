@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scrape_assets.errors import DeclarationError
-from scrape_assets.rules import refusals
+from scrape_assets.rules import refusals, template
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.store import candidates, control, lease, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
@@ -97,6 +97,16 @@ def stop_if_refused(pool: Pool, run_id: str, retailer: str) -> str | None:
         if why and control.pause(tx, run_id, retailer, f"stopped: {why}", stopped=True):
             return why
     return None
+
+
+def stop_if_changed(pool: Pool, run_id: str, retailer: str, unlike: Sequence[bool]) -> str | None:
+    """The retailer is stopped when its newest pages are laid out as never before; returns why."""
+    why = template.stops(unlike)
+    if why is None:
+        return None
+    with postgres.transaction(pool) as tx:
+        runs.lock_partition(tx, run_id, retailer)
+        return why if control.stop_changed(tx, run_id, retailer, why) else None
 
 
 def _planned(tx: Transaction, run_id: str, retailers: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ DATASET = """\
 dataset: drill
 window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
-retry: {attempts: 5, base: 1s, cap: 2s}
+retry: {attempts: ATTEMPTS, base: 1s, cap: 2s}
 lease: {for: 2s, task_deadline: 10m}
 publish: {to: {lake: {files: {path: published, format: jsonl}}}}
 """
@@ -103,6 +103,7 @@ def stage(
     more: Mapping[str, str] | None = None,
     retailers: int = 1,
     urls: str = "{file: site.csv}",
+    attempts: int = 5,
 ) -> Iterator[Stage]:
     """A project of its own whose retailers share one site; each lists `pages`, unless `urls` says otherwise."""
     project = scratch.folder / name
@@ -111,7 +112,7 @@ def stage(
     days = sum(1 for path in scratch.folder.iterdir() if path.is_dir())
     with scripted.running(answer) as site:
         site.robots = robots or Answer(404)
-        (home / "dataset.yaml").write_text(DATASET + (more or {}).get("dataset", ""))
+        (home / "dataset.yaml").write_text(DATASET.replace("ATTEMPTS", str(attempts)) + (more or {}).get("dataset", ""))
         for number in range(retailers):
             (home / "retailers" / f"site{number or ''}.yaml").write_text(
                 f"site: {site.url}\nbasis: a site of our own, on this machine\nurls: {urls}\n"

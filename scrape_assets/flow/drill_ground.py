@@ -180,12 +180,16 @@ def _declare(project: Path, site: str, pages: int) -> None:
     (home / "site.csv").write_text("url\n" + "".join(f"{site}/p/{number}\n" for number in range(pages)))
 
 
-def start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
-    """A process of its own, forked from one that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    # The second is what a child imports as its main module when the program itself was started.
-    context.set_forkserver_preload(["scrape_assets.flow.drilled", "scrape_assets.cli"])
-    process = context.Process(target=target, args=arguments)
+def start(target: Callable[..., None], *arguments: Any, anew: bool = False) -> BaseProcess:
+    """A process of its own, forked from one that has imported everything; `anew`: with imports of its own only."""
+    process: BaseProcess
+    if anew:
+        process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
+    else:
+        context = multiprocessing.get_context("forkserver")
+        # The second is what a child imports as its main module when the program itself was started.
+        context.set_forkserver_preload(["scrape_assets.flow.drilled", "scrape_assets.cli", *drilled.JUDGING])
+        process = context.Process(target=target, args=arguments)
     process.start()
     return process
 

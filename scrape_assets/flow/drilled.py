@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Self
 
 from scrape_assets import failpoints
-from scrape_assets.datasets import load, schemas
+from scrape_assets.datasets import load
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ScrapeAssetsError
 from scrape_assets.flow import accept, deliver, plan, publish, recover, run
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.run import Machine
-from scrape_assets.rules import drift, keys, validate
+from scrape_assets.rules import keys
 from scrape_assets.rules.recovery import Selection
 from scrape_assets.store import outbox, postgres
 from scrape_assets.store.postgres import Pool
@@ -36,10 +36,10 @@ CLOCK_AHEAD = timedelta(hours=2)
 DELIVERY_SECONDS = 60.0
 """How long a drilled process waits for what a dead sender left."""
 
-__all__ = ["DATASET", "Job", "collect", "migrate", "repair", "work", "worker_id"]
+__all__ = ["DATASET", "JUDGING", "Job", "collect", "migrate", "repair", "work", "worker_id"]
 
-# Imported here, in the process that is forked, and not in each of its children.
-_ = validate, schemas, drift
+JUDGING = ("scrape_assets.rules.validate", "scrape_assets.datasets.schemas", "scrape_assets.rules.drift")
+"""What a process that judges needs besides, and one that only collects does not: a hundred megabytes."""
 
 
 @dataclass(frozen=True, slots=True)

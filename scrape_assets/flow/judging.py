@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.rules import acceptance, discover
+from scrape_assets.rules import acceptance, discover, template
 from scrape_assets.rules.acceptance import Check, Held, Limits
+from scrape_assets.rules.template import Known
 from scrape_assets.store import candidates, discovery, postgres, runs
 from scrape_assets.store.candidates import Content, Counts, Earlier
 from scrape_assets.store.postgres import Pool, Transaction
-from scrape_assets.store.runs import Run
+from scrape_assets.store.runs import Partition, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,9 @@ def judge(
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
         found = _discovery(tx, dataset, run, retailer, limits)
+        laid_out = candidates.templates(tx, run.run_id, retailer)
     assert planned_at is not None
+    changed = _template(laid_out, run, before, limits, limits.template)
     history = [drift.Window(one.window_start, one.figures) for one in before]
     warming: Held = "warm_up" if len(history) < limits.warm_up else ""
     filled = drift.filled_shares(table, dataset.columns)
@@ -55,6 +58,9 @@ def judge(
         "moved": None if since is None else drift.moved_share(since),
         "unchanged": unchanged,
         "filled": filled,
+        "page_states": states,
+        "templates": template.figures(laid_out),
+        "as_before": template.as_before(laid_out, template.known(one.figures for one in before)),
         "beside": {"kind": base.kind, "windows": named(before)},
     }
     checks = [
@@ -76,6 +82,7 @@ def judge(
         *found,
         acceptance.canary(partition.canary, first_pages),
         acceptance.page_states(states, limits.page_states),
+        changed,
         acceptance.collisions(counts.collisions),
         *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),
         drift.rows(content.rows, history, limits, run.window_start),
@@ -140,6 +147,32 @@ def _label(run: Run, before: Sequence[Earlier]) -> str:
     return f"{before[0].collection_window}, {which}"
 
 
+def _template(
+    laid_out: Sequence[template.Page], run: Run, before: Sequence[Earlier], limits: Limits, limit: float
+) -> Check:
+    return template.check(
+        laid_out, [one.figures for one in before], limit, warm_up=limits.warm_up, since=_windows(run, before)
+    )
+
+
+def _windows(run: Run, before: Sequence[Earlier]) -> str:
+    """Which windows the pages are compared with."""
+    later = bool(before) and before[0].window_start > run.window_start
+    return "accepted later windows" if later else "the last accepted windows"
+
+
+def known_templates(tx: Transaction, dataset: Dataset, run: Run, partition: Partition) -> Known:
+    """The layouts whose change stops the retailer while it is collected; none where acceptance would let it pass.
+
+    Nor during a repair, whose pages somebody has looked at.
+    """
+    limits = dataset.accept_for(partition.retailer)
+    if limits.dry_run or limits.template >= template.SHARE or partition.recovery_batch_id is not None:
+        return {}
+    history = [one.figures for one in compared_with(tx, dataset, run, partition.retailer)]
+    return template.known(history) if template.windows(history) >= limits.warm_up else {}
+
+
 def now_says(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> list[Check]:
     """What every rule says of the rows that are there now, with the pages that break it; nothing is decided."""
     with postgres.transaction(pool) as tx:
@@ -193,6 +226,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         before = compared_with(tx, dataset, run, retailer)
         since = _beside(tx, table, retailer, before[0].run_id) if before else None
         base, both = _baseline(tx, table, run, retailer, limits, before, since)
+        laid_out = candidates.templates(tx, run.run_id, retailer)
     assert planned_at is not None
     checks = [
         acceptance.not_empty(len(table)),
@@ -204,6 +238,7 @@ def canary(pool: Pool, dataset: Dataset, run: Run, retailer: str) -> tuple[list[
         ),
         *validate.judge(table, schemas.load(dataset), limits, collected_from=planned_at.timestamp(), now=now),
         *drift.values(both, base),
+        _template(laid_out, run, before, limits, drift.of_a_sample(limits.template, len(laid_out))),
     ]
     if since is not None:
         checks.append(

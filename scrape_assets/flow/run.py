@@ -11,7 +11,7 @@ from pathlib import Path
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ManifestChanged
-from scrape_assets.flow import accept, collect, fetch
+from scrape_assets.flow import accept, collect, fetch, judging
 from scrape_assets.flow import plan as planning
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally
@@ -45,8 +45,13 @@ def assignments(
     with postgres.transaction(pool) as tx:
         run = runs.find(tx, run_id)
         partitions = runs.partitions(tx, run_id)
-    if run is None:
-        return []
+        if run is None:
+            return []
+        templates = {
+            name: judging.known_templates(tx, dataset, run, partitions[name])
+            for name in retailers
+            if name in dataset.retailers
+        }
     found = []
     for name in retailers:
         partition = partitions[name]
@@ -61,7 +66,9 @@ def assignments(
             meant = declaration.thaw(dataset, retailer, frozen_part.manifest)
         else:
             continue
-        found.append(Assignment(run, *meant, frozen_part, tuple(partition.origins), partition.recovery_batch_id))
+        found.append(
+            Assignment(run, *meant, frozen_part, tuple(partition.origins), partition.recovery_batch_id, templates[name])
+        )
     return found
 
 

@@ -41,6 +41,7 @@ class Limits:
     warm_up: int = 3
     gone: float | None = None
     page_states: Mapping[str, float] = field(default_factory=dict)
+    template: float = 0.1
     source_age_seconds: float | None = None
     canary: int = 0
     dry_run: bool = False

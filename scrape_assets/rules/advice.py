@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scrape_assets.rules import acceptance, keys, recovery
+from scrape_assets.rules import acceptance, keys, recovery, template
 
 REPAIRS = 3
 """Retailers whose repair is offered where a rule over all of them failed."""
 
-JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage", "list_price")
+JUDGEMENTS = ("drift:", "gone", "frozen", "columns", "coverage", "list_price", "template")
 """Rules that a shop may break by itself: somebody can answer for it. What other rules name is wrong."""
 
 
@@ -46,6 +46,8 @@ def _of_retailer(dataset: str, window: str, one: Mapping[str, Any]) -> list[str]
     at, name, rules = f"{dataset} --window {window}", one["retailer"], [check["rule"] for check in one["failed"]]
     found: list[str] = []
     if one["waits_for"].startswith(("it is paused", "it is stopped")) and one["canary"] != "failed":
+        changed = template.PAUSED in one["waits_for"]
+        found += _repair(dataset, window, name) if changed else ()
         found.append(f"scrape-assets resume {at} --retailer {name}")
     elif one["waits_for"] and not rules:
         found.append(f"scrape-assets run {at}")

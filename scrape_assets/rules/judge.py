@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scrape_assets.rules import classify, context
 from scrape_assets.rules.classify import Finding
 from scrape_assets.rules.document import Document, UnreadablePage
 from scrape_assets.rules.extract import extract
+from scrape_assets.rules.fingerprint import fingerprint
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.page_object import PageView
 from scrape_assets.rules.row import Failed, Row
@@ -26,12 +27,16 @@ _DOUBTFUL = frozenset((FailureClass.EXTRACTION, FailureClass.WRONG_TEMPLATE))
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the page is and what it says. Without a failure class its rows are good, even if there are none."""
+    """What the page is and what it says. Without a failure class its rows are good, even if there are none.
+
+    `template` is the fingerprint of a page that gives rows, or that should and is laid out in another way.
+    """
 
     page_state: PageState | None
     failure_class: FailureClass | None
     reason: str
     rows: tuple[Row, ...] = ()
+    template: str | None = None
 
 
 def judge(
@@ -50,15 +55,22 @@ def judge(
     only a protection service's own mark beats that: a page about too many requests reads like a challenge.
     """
     try:
-        return _judge(response, rule, page_object, in_context)
+        document = Document.of(response)
+        judged = _judge(document, response, rule, page_object, in_context)
     except UnreadablePage as error:
         return Judged(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, f"unreadable page: {error}")
+    # What came in the way of the page has a state of its own, and no template to speak of.
+    laid_out = judged.page_state in (PageState.EXPECTED, PageState.WRONG_TEMPLATE)
+    return replace(judged, template=fingerprint(document.text)) if laid_out else judged
 
 
 def _judge(
-    response: Response, rule: ExtractRule, page_object: Callable[[PageView], Any] | None, in_context: str
+    document: Document,
+    response: Response,
+    rule: ExtractRule,
+    page_object: Callable[[PageView], Any] | None,
+    in_context: str,
 ) -> Judged:
-    document = Document.of(response)
     page = rule.page
     if not 200 <= response.status < 300:
         waits = response.status == 429 or (response.status == 503 and "retry-after" in response.headers)

@@ -64,6 +64,18 @@ def canonical(url: str) -> str:
     return page
 
 
+def joined(base: str, reference: str) -> str:
+    r"""What a redirect or link of the page at `base` leads to, as browsers read it; ValueError where that is nothing.
+
+    >>> joined("https://shop.example/a/b", "../p/1"), joined("https://shop.example/a", "/\\other.example")
+    ('https://shop.example/p/1', 'https://other.example/')
+    """
+    try:
+        return ada_url.join_url(base, reference)
+    except ValueError as error:
+        raise ValueError("it cannot be parsed; its host or port is not valid") from error
+
+
 def origin(url: str) -> str:
     """Scheme, host and port, where the port is not the scheme's own: what a rate and a pause belong to.
 

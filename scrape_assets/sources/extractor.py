@@ -1,7 +1,8 @@
 """Extraction in child processes: no page can starve the event loop, take the worker with it, or its memory.
 
 Each child has one page in work and a few more on their way, so that it is never idle for want of the parent. When a
-child dies, the page it worked on is charged with it and the others go to another child.
+child dies, the page it worked on is charged with it and the others go to another child. A page that takes long holds
+nobody up: another child stands in, and those behind it are read there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +30,9 @@ from scrape_assets.rules.states import FailureClass, PageState
 from scrape_assets.sources.frames import LENGTHS, frame
 
 PAGES_PER_CHILD = 8
+SLOW_SECONDS = 3.0
+"""From then on others do not wait behind a page; nearly all are read in a hundredth of it."""
+
 MAX_FAILED_STARTS = 3
 START_SECONDS = 120.0
 """A child that is not ready by then is replaced; a busy machine takes its time."""
@@ -72,6 +77,8 @@ class Judgement:
     seconds: float = 0.0
     discovered: str | None = None
     """What the page names, as a JSON object, where it is one that names others."""
+    template: str | None = None
+    """What the page is laid out like, where it gives rows or should."""
 
     def observations(self) -> list[dict[str, Any]]:
         """The rows as objects, for those who do not hand them to the database."""
@@ -106,6 +113,10 @@ class _Child(asyncio.Protocol):
     ready: bool = False
     leaving: bool = False
     hung: bool = False
+    slow: bool = False
+    """The page at its head takes long; those behind it were given to others as well."""
+    surplus: bool = False
+    """One that stood in and is needed no more: it ends with the pages that it has."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.WriteTransport", transport)
@@ -123,6 +134,12 @@ class _Child(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 # the process's end says more
         self.on_lost(self)
+
+    @property
+    def free(self) -> bool:
+        """Whether it may be given another page."""
+        resting = self.leaving or self.slow or self.surplus
+        return self.ready and not resting and len(self.pages) < PAGES_PER_CHILD
 
     def send(self, page: _Page) -> None:
         """The page is on its way to the child, which must be ready."""
@@ -143,6 +160,8 @@ class _Child(asyncio.Protocol):
             self.ready = True
             self.on_ready()
             return
+        if not self.pages:
+            return  # what it still said of pages that others read meanwhile
         page = self.pages.popleft()
         self.since = self.now()
         self.leaving = header["leaving"]
@@ -159,8 +178,15 @@ class _Child(asyncio.Protocol):
                     header["peak"],
                     header["seconds"],
                     rows.decode() if "discovered" in header else None,
+                    header.get("template"),
                 )
             )
+        if self.slow and self.pages:
+            # Others read what it was given behind that page: it would only read it once more.
+            self.pages.clear()
+            self.leaving = True
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.slow = False
         self.on_answer()
 
 
@@ -252,11 +278,7 @@ class ExtractorPool:
 
     def _feed(self) -> None:
         while self._waiting:
-            free = [
-                child
-                for child in self._children
-                if child.ready and not child.leaving and len(child.pages) < PAGES_PER_CHILD
-            ]
+            free = [child for child in self._children if child.free]
             if not free:
                 return
             page = self._waiting.popleft()
@@ -289,7 +311,8 @@ class ExtractorPool:
             return
         self._children.remove(child)
         charged = child.pages.popleft() if child.pages and child.ready and not child.leaving else None
-        self._waiting.extendleft(reversed(child.pages))
+        if not child.slow:
+            self._waiting.extendleft(reversed(child.pages))
         if not child.ready:
             self._failed_starts += 1
         self._run(self._replace(child, charged))
@@ -317,11 +340,15 @@ class ExtractorPool:
             )
         if self._failed_starts >= MAX_FAILED_STARTS:
             self._give_up(f"the last one {_end(code)} before it was ready; its own message is on stderr")
-        elif not self._closing:
+        elif not self._closing and self._wanted() > 0:
             try:
                 await self._spawn()
             except OSError as error:
                 self._give_up(f"{type(error).__name__}: {error}")
+
+    def _wanted(self) -> int:
+        """How many children are missing, or with a minus, are more than needed; a slow one is as good as none."""
+        return self._processes - sum(1 for child in self._children if not (child.slow or child.surplus))
 
     def _give_up(self, reason: str) -> None:
         """No further page will be read; whoever waits for one, or asks later, is told why."""
@@ -332,14 +359,35 @@ class ExtractorPool:
         self._waiting.clear()
 
     async def _watch(self) -> None:
-        """Ends children that hang, in their page or in their start."""
+        """Ends children that hang, in their page or in their start, and has others stand in before that."""
         while True:
-            await asyncio.sleep(min(self._timeout_seconds / 4, 1.0))
+            await asyncio.sleep(min(self._timeout_seconds / 4, SLOW_SECONDS / 3))
             for child in self._children:
                 allowed = self._timeout_seconds if child.ready else START_SECONDS
-                if (child.pages or not child.ready) and self._now() - child.since > allowed:
+                busy = bool(child.pages) or not child.ready
+                if busy and self._now() - child.since > allowed:
                     child.hung = True
                     os.kill(child.process.pid, signal.SIGKILL)
+                elif child.pages and child.ready and not child.slow and self._now() - child.since > SLOW_SECONDS:
+                    self._go_round(child)
+                elif child.surplus and not child.pages:
+                    os.kill(child.process.pid, signal.SIGKILL)
+            await self._keep_number()
+
+    def _go_round(self, child: _Child) -> None:
+        """The pages behind a slow one are read elsewhere; the child's own answers to them come too late, if ever."""
+        child.slow = True
+        self._waiting.extendleft(page for page in reversed(child.pages) if page is not child.pages[0])
+        self._feed()
+
+    async def _keep_number(self) -> None:
+        """A child stands in for each slow one that holds pages up, and one that is needed no more gets none."""
+        wanted = self._wanted()
+        if wanted > 0 and self._waiting and not self._closing and len(self._children) < 2 * self._processes:
+            with suppress(OSError):  # there is no room for another one: those that wait, wait
+                await self._spawn()
+        elif wanted < 0 and (ready := [one for one in self._children if one.ready and not (one.slow or one.surplus)]):
+            min(ready, key=lambda one: len(one.pages)).surplus = True
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -31,6 +31,7 @@ from scrape_assets.rules.rows import Duplicates, Identified, Place, RowFault, id
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
 from scrape_assets.sources.frames import LENGTHS, frame
+from scrape_assets.sources.memory import give_back
 
 if TYPE_CHECKING:
     from scrape_assets.rules.discover import DiscoverRule
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> None:
     """Serves the socket whose descriptor is the first argument until it closes."""
     descriptor, parent, memory_bytes = (int(argument) for argument in arguments)
     _die_with(parent)
+    give_back()
     # The terminal's interrupt is the parent's business: it lets pages finish and then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
@@ -110,6 +112,8 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
     page = Response(
         header["url"], header["final_url"], header["status"], header["headers"], body, tuple(header["redirects"])
     )
+    if prepared.fault is not None and not header.get("discovers"):
+        return _failed(FailureClass.EXTRACTION, prepared.fault), b""
     if "values" in header:
         return _call(page, header["values"], prepared)
     if header["discovers"]:
@@ -121,6 +125,7 @@ def _judge(header: dict[str, Any], body: bytes, prepared: _Prepared) -> tuple[di
         "reason": judged.reason,
         "count": 0,
         "collisions": 0,
+        "template": judged.template,
     }
     if judged.failure_class is not None:
         return answer, b""

@@ -29,7 +29,7 @@ from scrape_assets import failpoints
 from scrape_assets.rules.addresses import disguised, literal, refused
 from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.rules.urls import canonical, origin, within
+from scrape_assets.rules.urls import canonical, joined, origin, within
 from scrape_assets.sources.inflate import Inflater
 
 if TYPE_CHECKING:
@@ -257,7 +257,8 @@ class HttpSource:
         address_text = literal(host)
         if address_text is None and _HOST.fullmatch(host) is None:
             return f"{host!r:.100} is not a host name"
-        if allow_private or (address_text is not None and address_text == literal(_host(site))):
+        # Declared for this one host: a subdomain is another one, and whoever answers for it may point it anywhere.
+        if host == _host(site) and (allow_private or address_text is not None):
             return self._open, url
         if disguised(host):
             return f"host {host} would be read as an IPv4 address; write it as four decimal numbers"
@@ -390,20 +391,21 @@ class _Fetch:
     def _redirected(self, answer: httpx.Response, parsed: httpx.URL) -> httpx.URL | FetchFailure:
         """The next hop, when it is one we may take."""
         location = _location(answer)
-        target = parsed.join(location)
-        text = str(target)
         self._chain.append(self.url)
         status = answer.status_code
+        try:
+            text = joined(str(parsed), location)
+            if on_site := within(self._site, text):
+                text = canonical(text)
+        except ValueError as error:
+            return self._end(FailureClass.REDIRECTED, f"redirected to {location[:500]!r}: {error}", status, location)
         if len(self._chain) > MAX_REDIRECTS:
             what = "redirect loop after" if text in self._chain else "still redirecting after"
             return self._end(FailureClass.REDIRECTED, f"{what} {MAX_REDIRECTS} hops, to {text[:500]}", status, text)
-        try:
-            on_site = within(self._site, text)
-        except ValueError as error:
-            return self._end(FailureClass.REDIRECTED, f"redirected to {location[:500]!r}: {error}", status, location)
         if not on_site:
-            reason = f"redirected to {text[:500]}, which is outside the site {self._site}"
+            reason = f"redirected to {location[:500]}, which is outside the site {self._site}"
             return self._end(FailureClass.REDIRECTED, reason, status, text)
+        target = httpx.URL(text)
         self._keep_cookies(answer, parsed)
         # They speak of the page that was asked for, not of where it sends to.
         self._headers = {name: value for name, value in self._headers.items() if name not in _CONDITIONS}
@@ -469,7 +471,7 @@ def parse_connect_to(text: str) -> dict[str, tuple[str, int]]:
 
 @lru_cache(maxsize=1024)
 def _host(site: str) -> str:
-    return httpx.URL(site).host
+    return httpx.URL(canonical(site)).raw_host.decode("ascii")
 
 
 def _refusal(host: str, address: str) -> str:
@@ -495,6 +497,8 @@ def _failure(error: Exception, url: str) -> FetchFailure:
         if type(cause).__name__ == "LineTooLong":
             reason = f"a header is over {MAX_HEADER_LINE_BYTES} bytes"
             return FetchFailure(FailureClass.TOO_LARGE, reason, final_url=url)
+        if "Too many headers" in str(cause):
+            return FetchFailure(FailureClass.TOO_LARGE, "the answer has too many headers", final_url=url)
     # An error of a certificate is a ValueError too, and passes when the site has a new one.
     certificate = any(isinstance(cause, ssl.SSLError) for cause in causes)
     wrong = (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError)

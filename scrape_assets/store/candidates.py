@@ -9,6 +9,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from scrape_assets.rules.template import Page
 from scrape_assets.store import sql
 from scrape_assets.store.postgres import Transaction
 from scrape_assets.store.runs import Run
@@ -148,6 +149,14 @@ def rows(tx: Transaction, run_id: str, retailer: str) -> Iterator[tuple[Any, ...
     with tx.cursor().copy(query, {"run_id": run_id, "retailer": retailer}) as copy:
         copy.set_types(["text", "text", "text", "text", "text", "float8", "text"])
         yield from copy.rows()
+
+
+def templates(tx: Transaction, run_id: str, retailer: str) -> list[Page]:
+    """Every page that gave a row that stands, and whose template is known."""
+    query = sql.queries()["copy_templates"].text.encode()
+    with tx.cursor().copy(query, {"run_id": run_id, "retailer": retailer}) as copy:
+        copy.set_types(["text"] * 5)
+        return [Page(*row) for row in copy.rows()]
 
 
 def earlier_rows(tx: Transaction, run_id: str, retailer: str) -> Iterator[tuple[Any, ...]]:

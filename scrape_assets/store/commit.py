@@ -73,6 +73,9 @@ class Result:
     """What the site answered with when it gave these bytes, where it did not give them now."""
     unreadable: bool = False
     """The stored page could not be read: from now on it is an ordinary task."""
+    template: str | None = None
+    unlike: bool | None = None
+    """Whether the page just fetched is laid out unlike those of the accepted windows; None where nobody can say."""
 
     def record(self) -> dict[str, Any]:
         """The result without its rows, as the fence and the attempt take it."""
@@ -98,6 +101,7 @@ class Result:
             "extractor_version": self.extractor_version,
             "collisions": self.collisions,
             "unreadable": self.unreadable,
+            "template": self.template,
         }
 
     def yielded(self) -> dict[str, Any]:

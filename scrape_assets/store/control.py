@@ -16,6 +16,11 @@ def pause(tx: Transaction, run_id: str, retailer: str, reason: str, *, stopped: 
     )
 
 
+def stop_changed(tx: Transaction, run_id: str, retailer: str, reason: str) -> bool:
+    """It waits for a person, because its pages are laid out as never before; False where one has answered already."""
+    return sql.maybe(tx, "stop_changed", run_id=run_id, retailer=retailer, reason=reason) is not None
+
+
 def resume(tx: Transaction, run_id: str, retailer: str) -> bool:
     """It is claimed from again; False when it was not paused."""
     return sql.maybe(tx, "resume_partition", run_id=run_id, retailer=retailer) is not None

@@ -69,3 +69,8 @@ def skus(tx: Transaction, run_id: str) -> dict[str, int]:
 def accepted_twice(tx: Transaction, run_id: str) -> int:
     """How many tasks have more than one committed attempt."""
     return int(sql.one(tx, "accepted_twice", run_id=run_id).tasks)
+
+
+def ends(tx: Transaction, run_id: str) -> list[Any]:
+    """How each page of the run ended: where it is, its attempts, the last one's reason, and what it was called."""
+    return sql.many(tx, "drill_ends", run_id=run_id)

@@ -39,6 +39,11 @@ def page_state_counts(tx: Transaction, run_id: str) -> list[Any]:
     return sql.many(tx, "page_state_counts", run_id=run_id)
 
 
+def page_series(tx: Transaction, run_ids: Sequence[str], retailer: str | None) -> list[Any]:
+    """Pages that have ended by window, newest first, retailer, page type, state, failure class and template."""
+    return sql.many(tx, "page_series", run_ids=list(run_ids), retailer=retailer)
+
+
 def to_try_again(tx: Transaction, run_id: str) -> list[Any]:
     """By retailer: pages that wait to be tried again, when the next is due, what the latest of them met."""
     return sql.many(tx, "to_try_again", run_id=run_id)

@@ -6,12 +6,25 @@ update scrape.run_partitions
  where run_id = %(run_id)s and retailer = %(retailer)s and paused_at is null
 returning retailer;
 
+-- name: stop_changed :maybe
+-- A retailer whose pages are laid out as never before waits for a person, as behind a canary that failed. Not where
+-- somebody has answered already: let it go on, waived the rule, or repairs it.
+update scrape.run_partitions p
+   set paused_at = clock_timestamp(), pause_reason = %(reason)s
+ where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.paused_at is null and not p.template_overruled
+   and p.recovery_batch_id is null
+   and not exists (select from scrape.waivers w
+                    where w.run_id = p.run_id and w.retailer = p.retailer and w.rule = 'template'
+                      and w.until > clock_timestamp())
+returning p.retailer;
+
 -- name: resume_partition :maybe
--- Refusals from before are forgiven, else the next one would stop it again. A canary that failed is overruled by
--- whoever resumes: its checks stay to be read, and acceptance judges all of it once more.
+-- Refusals from before are forgiven, else the next one would stop it again. A canary that failed, or a template that
+-- changed, is overruled by whoever resumes: acceptance judges all of it once more.
 update scrape.run_partitions
    set paused_at = null, pause_reason = null, stopped_at = null, resumed_at = clock_timestamp(),
-       canary = case when canary = 'failed' then 'passed' else canary end
+       canary = case when canary = 'failed' then 'passed' else canary end,
+       template_overruled = template_overruled or pause_reason like 'its template changed:%%'
  where run_id = %(run_id)s and retailer = %(retailer)s and paused_at is not null
 returning retailer;
 

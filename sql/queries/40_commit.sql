@@ -12,7 +12,7 @@ with result as materialized (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
         refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
         failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
-        extractor_version text, collisions integer, unreadable boolean)
+        extractor_version text, collisions integer, unreadable boolean, template text)
      order by task_key
 ), held as materialized (
     select r.*
@@ -44,7 +44,7 @@ with result as materialized (
        set outcome = r.outcome, finished_at = clock_timestamp(), http_status = r.http_status,
            page_state = r.page_state, failure_class = r.failure_class, reason = r.reason, final_url = r.final_url,
            redirects = r.redirects, content_type = r.content_type, artifact_sha256 = r.artifact_sha256,
-           extractor_version = r.extractor_version, collisions = r.collisions
+           extractor_version = r.extractor_version, collisions = r.collisions, template = r.template
       from held r
      where a.attempt_id = r.attempt_id
 )

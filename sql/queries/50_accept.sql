@@ -178,6 +178,18 @@ copy (
      order by o.observation_key
 ) to stdout;
 
+-- name: copy_templates :copy
+-- What the pages of the rows that stand are laid out like, a page each.
+copy (
+    select distinct on (o.source_task_key) t.url, t.page_type, a.template, a.artifact_sha256, o.entity_key
+      from scrape.observations o
+      join scrape.tasks t on t.task_key = o.source_task_key
+      join scrape.attempts a on a.attempt_id = o.attempt_id
+     where o.run_id = %(run_id)s and o.retailer = %(retailer)s and o.validation_state = 'valid'
+       and a.template is not null
+     order by o.source_task_key, o.observation_key
+) to stdout;
+
 -- name: decide_candidate :maybe
 -- transition: candidate candidate -> accepted
 -- transition: candidate candidate -> rejected

@@ -141,11 +141,11 @@ update scrape.observations o
 -- name: enter_batch :none
 -- The partition works under the batch from now on: open again, under its own deadline, its canary to be judged anew. A
 -- retailer that refused us stays stopped until a person resumes it, within a grace that begins anew; one that only its
--- canary stopped goes on.
+-- canary or its template stopped goes on.
 update scrape.run_partitions
    set recovery_batch_id = %(recovery_batch_id)s, closing_at = null,
-       paused_at = case when pause_reason like 'its canary of %%' then null else paused_at end,
-       pause_reason = case when pause_reason like 'its canary of %%' then null else pause_reason end,
+       paused_at = case when pause_reason similar to '(its canary of|its template changed:) %%' then null else paused_at end,
+       pause_reason = case when pause_reason similar to '(its canary of|its template changed:) %%' then null else pause_reason end,
        stopped_at = case when stopped_at is not null then clock_timestamp() end,
        canary = case when canary in ('failed', 'running') then %(canary)s else 'none' end, canary_checks = null
  where run_id = %(run_id)s and retailer = %(retailer)s;

@@ -170,3 +170,15 @@ select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.state, t.last_
 select url
   from scrape.tasks
  where run_id = %(run_id)s and state = any(%(states)s);
+
+-- name: page_series :many
+-- What the pages of these runs turned out to be, by window, retailer, type, state and template: the last answer of each
+-- page that has ended.
+select t.run_id, t.retailer, t.page_type, a.page_state, a.failure_class, a.outcome, a.template, count(*) as pages
+  from scrape.runs r
+  join scrape.tasks t using (run_id)
+  left join scrape.attempts a on a.attempt_id = t.attempt_id
+ where r.run_id = any(%(run_ids)s::text[]) and (%(retailer)s::text is null or t.retailer = %(retailer)s)
+   and t.state in ('committed', 'quarantined', 'gone') and not t.discovers
+ group by r.window_start, t.run_id, t.retailer, t.page_type, a.page_state, a.failure_class, a.outcome, a.template
+ order by r.window_start desc, t.retailer;

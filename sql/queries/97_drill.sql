@@ -64,3 +64,18 @@ select count(*) as tasks
   from (select task_key from scrape.attempts
          where run_id = %(run_id)s and outcome = 'committed'
          group by task_key having count(*) > 1) t;
+
+-- name: drill_ends :many
+-- How each page of a run ended: its attempts in their order, and what it is called where it gave a row.
+select t.retailer, t.url, t.state,
+       array_agg(coalesce(a.failure_class, a.outcome) order by a.started_at) as attempts,
+       (array_agg(a.reason order by a.started_at desc))[1] as reason,
+       (select string_agg(o.payload ->> 'name', ', ' order by o.entity_key)
+          from scrape.observations o
+         where o.run_id = t.run_id and o.source_task_key = t.task_key) as name,
+       min(a.started_at) as first_at, max(a.finished_at) as last_at
+  from scrape.tasks t
+  join scrape.attempts a on a.task_key = t.task_key
+ where t.run_id = %(run_id)s
+ group by t.run_id, t.task_key
+ order by t.retailer, t.url;

@@ -312,6 +312,18 @@ def test_frozen_extracts_with_the_page_object_as_it_was(pool: Pool, tmp_path: Pa
     assert [row.name for row in names] == ["old"]
 
 
+def test_a_twentieth_of_two_hundred_attempts_refused_stops_as_well(pool: Pool, tmp_path: Path, shop: Site) -> None:
+    dataset = planned(pool, tmp_path, shop, pages=900)
+    shop.answer = lambda path: (401, {}, b"no") if path.endswith("7") else (200, {}, product(path[3:]))
+    collect(pool, tmp_path, dataset)
+    stopped = partition(pool)
+    assert stopped.stopped_at
+    assert "of its last 200 attempts were refused (access_refused)" in stopped.pause_reason
+    asked = sum(times for path, times in shop.requests.items() if "/p/n" in path)
+    assert 200 <= asked <= 200 + 8 + BACKLOG + 2 * GROUP < 900
+    assert_sound(pool)
+
+
 def test_what_was_never_planned_cannot_be_controlled(pool: Pool, tmp_path: Path, shop: Site) -> None:
     with pytest.raises(DeclarationError, match="was never planned"):
         control.pause(pool, RUN, [], "why not")

@@ -160,6 +160,89 @@ def test_a_list_that_comes_back_to_itself_has_no_end_and_is_no_whole(
     assert_sound(pool)
 
 
+def test_a_list_that_comes_back_to_itself_is_known_by_who_goes_on_with_it(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    """Case BC061: across a restart in the middle."""
+    after = {"": ("a", 10), "a": ("b", 20), "b": ("c", 30), "c": ("a", 40)}
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        following, item = after[path.partition("after=")[2]]
+        return Answer(body=orjson.dumps({"data": {"products": [{"url": f"/p/{item}"}]}, "next": following}))
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    for _ in range(3):
+        failpoints.arm("K10=raise", None)
+        with pytest.raises(failpoints.Reached):
+            collect(pool, tmp_path, dataset)
+        failpoints.arm("", None)
+        with postgres.transaction(pool) as tx:
+            tx.execute(
+                "update scrape.tasks set lease_until = clock_timestamp() - interval '1 hour' where state = 'leased'"
+            )
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "cursor_cycle" in checks["discovery"]["got"]
+    assert sum(count for path, count in shop.requests.items() if path.startswith("/api")) <= 8
+    assert_sound(pool)
+
+
+def test_a_list_that_shifts_while_it_is_read_is_told_and_what_stayed_is_there(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    """Case BC063: three items come at the top behind page 1, two go behind page 2."""
+    items, asked = list(range(100, 153)), []
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        asked.append(path)
+        if len(asked) == 2:
+            items[:0] = [1, 2, 3]
+        if len(asked) == 3:
+            del items[30:32]
+        # Clamped, as such services do it.
+        offset = min(int(path.partition("offset=")[2] or 0), len(items) - 13)
+        return Answer(body="".join(f'<a class="i" href="/p/{n}">x</a>' for n in items[offset : offset + 20]).encode())
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, '{offset: /l, item: a.i, step: 20, page: "?offset={offset}"}')
+    collect(pool, tmp_path, dataset)
+    seen = skus(pool)
+    assert len(seen) == len(set(seen))
+    assert {f"SKU-{n:06d}" for n in items} <= set(seen), "the second pass found what the first one missed"
+    assert "two passes" in judged(pool, dataset)[1]["discovery"]["got"]
+    assert_sound(pool)
+
+
+TRAPS = {
+    "a page that breeds itself": lambda _path: '<a href="www.other.example/x">x</a><a href="more/">x</a>',
+    "a calendar": lambda path: f'<a href="/month/{int(path.rpartition("/")[2] or 0) + 1}">next month</a>',
+    "a counter behind a question mark": lambda path: f'<a href="?n={len(path)}&{path.partition("?")[2]}">x</a>',
+}
+
+
+@pytest.mark.parametrize("kind", TRAPS)
+def test_a_site_that_breeds_pages_is_left_with_a_reason(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, kind: str
+) -> None:
+    """Case BC064: every address answers, without end."""
+    links = TRAPS[kind]
+    shop.answer = lambda path: (
+        product(1) if path == "/p/1" else Answer(body=f'<a class="i" href="/p/1">x</a>{links(path)}'.encode())
+    )
+    dataset = declared(tmp_path, shop, "{links: /, follow: a, item: a.i, depth: 30}")
+    collect(pool, tmp_path, dataset)
+    assert sum(shop.requests.values()) < 100
+    reasons = rows(pool, "select reason from scrape.attempts where reason like 'left out: %'")
+    assert reasons, "it says why it went no further"
+    assert skus(pool) == ["SKU-000001"]
+
+
 def test_offsets_that_are_clamped_to_the_last_page_end(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
     """Case BC063."""
 

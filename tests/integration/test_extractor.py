@@ -187,6 +187,38 @@ def test_a_page_that_hangs_is_stopped_and_the_page_behind_it_is_read(shop: Shop)
     assert good(after)
 
 
+def test_a_page_that_hangs_holds_nobody_up(shop: Shop) -> None:
+    async def work(pool: ExtractorPool) -> tuple[list[Judgement], bool]:
+        hanging = asyncio.create_task(shop.judge(pool, "hang"))
+        behind = await asyncio.gather(*(shop.judge(pool, f"a{number}") for number in range(30)))
+        still = not hanging.done()
+        hanging.cancel()
+        return behind, still
+
+    behind, still_hanging = shop.run(work)
+    assert all(good(one) for one in behind)
+    assert still_hanging
+
+
+def test_a_page_that_was_only_slow_is_read_and_so_are_those_behind_it(shop: Shop) -> None:
+    async def work(pool: ExtractorPool) -> tuple[list[Judgement], int]:
+        pages = [shop.judge(pool, "nap"), *(shop.judge(pool, f"a{n}") for n in range(20))]
+        reading = asyncio.gather(*pages)
+        while len(pool.process_ids) < 2:
+            await asyncio.sleep(0.01)
+        found = await reading
+        while len(pool.process_ids) != 1:
+            await asyncio.sleep(0.05)
+        found += await asyncio.gather(*(shop.judge(pool, f"b{n}") for n in range(20)))
+        return found, len(pool.process_ids)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrape_assets.sources.extractor.SLOW_SECONDS", 0.1)
+        found, processes = shop.run(work)
+    assert all(good(one) for one in found)
+    assert processes == 1, "who stood in has gone"
+
+
 def test_a_slow_page_is_no_crash(shop: Shop) -> None:
     assert all(good(one) for one in shop.judgements("nap1", "nap2", "nap3", timeout_seconds=60.0))
 

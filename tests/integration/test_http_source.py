@@ -243,6 +243,7 @@ def test_a_gzip_file_that_declares_no_encoding_is_left_as_it_is() -> None:
     assert page({"/": reply(packed)}).body == packed
 
 
+# BC036
 def test_gzip_inside_gzip_is_inflated_once_as_declared() -> None:
     inner = gzip.compress(PAGE)
     assert page({"/": reply(gzip.compress(inner), Content_Encoding="gzip")}).body == inner
@@ -289,6 +290,7 @@ def test_a_proxy_named_in_the_environment_is_not_used(monkeypatch: pytest.Monkey
 # Bodies that lie
 
 
+# BC038
 @pytest.mark.parametrize(
     "answer",
     [
@@ -325,6 +327,7 @@ def test_a_body_that_is_not_what_it_declares_is_of_bad_encoding() -> None:
     assert failure({"/": reply(Content_Encoding="gzip")}).failure_class is FailureClass.BAD_ENCODING
 
 
+# BC036
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip"])
 def test_an_encoding_nobody_asked_for_is_refused_by_name(coding: str) -> None:
     found = failure({"/": reply(b"\x1b\x00\x00", Content_Encoding=coding)})
@@ -332,6 +335,7 @@ def test_an_encoding_nobody_asked_for_is_refused_by_name(coding: str) -> None:
     assert coding in found.reason
 
 
+# BC036
 @slow
 def test_a_gzip_bomb_is_too_large_and_takes_no_memory() -> None:
     packer = zlib.compressobj(9, wbits=31)
@@ -370,6 +374,7 @@ def test_a_body_of_exactly_the_limit_is_whole_and_one_byte_more_is_not() -> None
         assert found.failure_class is FailureClass.TOO_LARGE
 
 
+# BC040
 @slow
 @pytest.mark.parametrize(
     "answer",
@@ -414,7 +419,7 @@ def test_a_huge_header_is_refused(head: bytes) -> None:
 @slow
 def test_endless_header_lines_are_refused() -> None:
     found = failure({"/": dripping(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 1000, 0)})
-    assert found.failure_class in (FailureClass.TOO_LARGE, FailureClass.TRANSPORT)
+    assert found.failure_class is FailureClass.TOO_LARGE
 
 
 @pytest.mark.parametrize(
@@ -490,6 +495,7 @@ def test_a_redirect_without_a_target_is_an_answer() -> None:
     assert page({"/": reply(b"", "302 Found")}).status == 302
 
 
+# BC048
 @pytest.mark.parametrize(
     "target",
     [
@@ -503,6 +509,15 @@ def test_a_redirect_without_a_target_is_an_answer() -> None:
         "http://[::1]:PORT/admin",
         "http://user:secret@other.example/",
         "http://169.254.169.254/latest/meta-data/",
+        "http://0177.0.0.1:PORT/admin",
+        "http://0x7f.1:PORT/admin",
+        "http://0.0.0.0:PORT/admin",
+        "/\\127.0.0.1:PORT/admin",
+        "http://other.example\\@shop.example/",
+        "http://[fd00:ec2::254]/latest",
+        "http://[broken",
+        "data:text/html,x",
+        "ftp://other.example/",
     ],
 )
 def test_a_redirect_off_the_site_is_not_followed_and_names_its_target(target: str) -> None:
@@ -520,6 +535,7 @@ def test_a_redirect_off_the_site_is_not_followed_and_names_its_target(target: st
     assert [request.path for request in site.requests] == ["/p/1"]
 
 
+# BC049
 def test_a_page_that_redirects_to_itself_after_setting_a_cookie_is_fetched() -> None:
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
         known = "seen=yes" in request.headers.get("cookie", "")
@@ -649,6 +665,7 @@ def test_declared_credentials_do_not_follow_a_redirect_to_another_host_of_the_si
     assert second["x-store"] == "12"
 
 
+# BC049
 @pytest.mark.parametrize("answers", [{"/a": redirect("/a")}, {"/a": redirect("/b"), "/b": redirect("/a")}])
 def test_a_redirect_loop_ends_after_the_hop_limit(answers: dict[str, Answer]) -> None:
     site = Site()
@@ -737,6 +754,38 @@ def test_a_disguised_loopback_address_is_refused(url: str) -> None:
     found = failure({"/": reply()}, url=url, site="http://shop.example", visited=site)
     assert found.failure_class is FailureClass.HTTP_OTHER
     assert site.connections == 0
+
+
+def test_what_is_declared_private_is_the_declared_host_and_not_what_its_subdomains_lead_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def resolve(_self: object, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
+        asked.append(host)
+        assert family in (socket.AF_UNSPEC, socket.AF_INET)
+        found = {"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}
+        return [found]
+
+    monkeypatch.setattr("aiohttp.ThreadedResolver.resolve", resolve)
+    site = "http://shop.example"
+
+    async def main() -> list[Response | FetchFailure]:
+        async with HttpSource() as source:
+            return [
+                await source.fetch(
+                    url, site=site, headers={}, timeout_seconds=60, max_body_bytes=1000, allow_private=True
+                )
+                for url in ("http://shop.example/", "http://admin.shop.example/")
+            ]
+
+    own, other = asyncio.run(main())
+    assert isinstance(other, FetchFailure)
+    assert other.failure_class is FailureClass.HTTP_OTHER
+    assert "of host admin.shop.example is loopback" in other.reason
+    # Nothing listens at port 80 here, or something does; in any case it was asked for.
+    assert not isinstance(own, FetchFailure) or own.failure_class is not FailureClass.HTTP_OTHER
+    assert asked == ["shop.example", "admin.shop.example"]
 
 
 def test_an_address_literal_is_opened_by_its_own_site_only() -> None:

@@ -162,6 +162,7 @@ def test_a_site_that_names_a_time_is_left_alone_for_that_and_a_longer_pause_is_n
     assert pause(pool, 5.0, doubles=False) == 5
 
 
+# BC032
 def test_an_unpaced_origin_comes_back_slowly_too(pool: Pool) -> None:
     declared(pool, Budget(0.0, 8))
     assert gap(pool) == 0
@@ -170,6 +171,7 @@ def test_an_unpaced_origin_comes_back_slowly_too(pool: Pool) -> None:
     assert gap(pool) == 0.2
 
 
+# BC035
 def test_what_reaches_nothing_pauses_its_origin_at_the_fifth_time_in_a_row_and_sooner_while_it_comes_back(
     pool: Pool,
 ) -> None:
@@ -370,6 +372,7 @@ def test_what_robots_txt_forbids_is_not_asked_for(
     assert shop.robots_requests == 1
 
 
+# BC066
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("0.5", 0.5), ("86400", 60.0), ("nan", 0.0), ("-5", 0.0), ("inf", 0.0), ("soon", 0.0), ("0", 0.0)],

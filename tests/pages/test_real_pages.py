@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 from decimal import Decimal
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from scrape_assets.rules.document import decode
+from scrape_assets.rules.fingerprint import NEAR, distance, fingerprint
 from scrape_assets.rules.judge import Judged, judge
 from scrape_assets.rules.page import Response
 from scrape_assets.rules.spec import ExtractRule, PageRule
@@ -29,6 +32,12 @@ SIGNS = {"€": "EUR", "£": "GBP", "zł": "PLN"}
 DOLLARS = {"product_puntoticket.com_3f5c52.html": "CLP", "product_usedvictoria.com_557975.html": "CAD"}
 LEAST_PRICED = 11
 """How many of the product pages name a price and currency beyond doubt, in their data or to a reader."""
+
+SAME_TEMPLATE = (
+    ("product_nay.sk_2b9b46.html", "product_oos_nay.sk_ccbaa8.html"),
+    ("listing_autopager_17.html", "listing_autopager_19.html"),
+)
+"""Two products of one shop, one of them sold out; two pages of one list."""
 
 NO_PAGES = pytest.mark.skipif(not INDEX.is_file(), reason=f"no real pages at {PAGES}; set REAL_PAGES to their folder")
 
@@ -89,6 +98,31 @@ def test_a_price_that_is_taken_is_the_annotated_one(page: dict[str, str]) -> Non
         assert row.values["gtin"] == page["gtin"]
     if page["sku"] and "sku" in row.values:
         assert row.values["sku"] in page["sku"].split("|")
+
+
+def _template(file: str) -> str:
+    found = fingerprint(decode((PAGES / file).read_bytes(), "text/html").text)
+    assert found is not None
+    return found
+
+
+@NO_PAGES
+@pytest.mark.parametrize(("one", "other"), SAME_TEMPLATE)
+def test_pages_of_one_template_are_near(one: str, other: str) -> None:
+    assert distance(_template(one), _template(other)) <= NEAR
+
+
+@NO_PAGES
+def test_pages_of_two_shops_are_far_and_so_is_another_kind_of_page() -> None:
+    pages = [page["file"] for page in _of_kind("product", "listing") if page["url"] or page["kind"] == "listing"]
+    alike = [
+        (one, other)
+        for one, other in combinations(pages, 2)
+        if distance(_template(one), _template(other)) <= 2 * NEAR and (one, other) not in SAME_TEMPLATE
+    ]
+    assert alike == []
+    home, lists = "listing_autopager_16.html", SAME_TEMPLATE[1]
+    assert all(distance(_template(home), _template(one)) > NEAR for one in lists), "the same header and footer"
 
 
 @pytest.mark.skipif(len(_of_kind("product")) < LEAST_PRICED, reason="another collection of pages")

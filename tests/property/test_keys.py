@@ -131,6 +131,7 @@ def test_not_a_number_has_no_hash() -> None:
         keys.payload_hash({"rating": float("nan")})
 
 
+# BC057
 @given(
     st.sampled_from(["http://", "https://", "HTTP://"]),
     st.sampled_from(["shop.example", "Faß.de", "[::1]:81", "1.2.3.4"]),
@@ -158,6 +159,7 @@ def test_any_text_is_a_canonical_url_or_a_value_error(text: str) -> None:
             assert canonical(once) == once
 
 
+# BC031
 @given(
     st.integers(0, 100_000),
     st.floats(0.001, 1e6),
@@ -172,11 +174,13 @@ def test_a_pause_is_never_negative_nor_over_its_bounds(attempt: int, base: float
     assert backoff(attempt, RetryPolicy(base_seconds=base, cap_seconds=cap), 0.0) == 0.0
 
 
+# BC029
 @pytest.mark.parametrize("value", ["", "-5", "0", "00", "soon", "1_0", "5.5", "+5", "٥", "1e3", "0, 0", ",", "-0000"])
 def test_a_retry_after_that_asks_for_nothing_usable_is_none(value: str) -> None:
     assert retry_after(value, None, NOW) is None
 
 
+# BC029
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
@@ -207,6 +211,7 @@ def test_a_retry_after_date_counts_from_the_responses_own_clock(form: str) -> No
     assert retry_after((NOW + timedelta(days=400)).strftime(form), None, NOW) == RETRY_AFTER_CAP_SECONDS
 
 
+# BC029
 @given(
     st.one_of(
         st.text(max_size=40),

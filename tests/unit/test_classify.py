@@ -33,6 +33,7 @@ def test_a_robot_check_is_a_challenge(body: str) -> None:
     assert state_of(body) is PageState.CHALLENGE
 
 
+# BC046
 @pytest.mark.parametrize(
     "body",
     [
@@ -113,6 +114,7 @@ def test_each_status_has_its_class(status: int, failure: FailureClass) -> None:
     assert classify.by_status(status).failure_class is failure
 
 
+# BC048
 @pytest.mark.parametrize(
     ("final", "failure"),
     [

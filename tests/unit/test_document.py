@@ -14,6 +14,7 @@ def document(text: str, url: str = "https://shop.test/a/b") -> Document:
     return Document(decode(text.encode(), None), url)
 
 
+# BC043
 def test_the_byte_order_mark_beats_a_header() -> None:
     decoded = decode(b"\xff\xfe" + PRICE.encode("utf-16-le"), "text/html; charset=utf-8")
     assert (decoded.text, decoded.replacements) == (PRICE, 0)
@@ -23,16 +24,19 @@ def test_utf_16_without_a_mark_is_seen() -> None:
     assert decode(PRICE.encode("utf-16-be"), "text/html; charset=utf-8").text == PRICE
 
 
+# BC043
 def test_the_pages_own_charset_holds_where_the_header_names_none() -> None:
     body = b'<meta charset="windows-1252">' + PRICE.encode("cp1252")
     assert decode(body, "text/html").text.endswith(PRICE)
 
 
+# BC043
 def test_an_unquoted_meta_of_a_chinese_page_is_read() -> None:
     text = "<meta http-equiv=Content-Type content=text/html;charset=gbk><p>羊肉餐盒</p>"
     assert decode(text.encode("gbk"), None).text == text
 
 
+# BC043
 @pytest.mark.parametrize("label", ["utf8mb4", "hex", "rot13", "unicode_escape", "utf-7", "none", '"'])
 def test_an_unknown_label_does_no_harm(label: str) -> None:
     assert decode(PRICE.encode(), f"text/html; charset={label}").text == PRICE
@@ -64,6 +68,7 @@ def test_one_broken_character_does_not_turn_a_utf_8_page_into_another_encoding()
     assert decoded.replacements == 1
 
 
+# BC042
 @pytest.mark.parametrize("body", [b"", b"\r\n ", b"<!-- -->", b"\xef\xbb\xbf", b"\xef\xbb\xbf<!-- a --> <!-- b"])
 def test_a_document_with_nothing_in_it_is_blank(body: bytes) -> None:
     blank = Document(decode(body, None), "https://shop.test/")
@@ -71,6 +76,7 @@ def test_a_document_with_nothing_in_it_is_blank(body: bytes) -> None:
     assert blank.css("p") == []
 
 
+# BC042
 def test_an_xml_declaration_does_not_stop_xpath() -> None:
     page = document('<?xml version="1.0" encoding="utf-8"?><html><body><p>a</p></body></html>')
     assert page.selector.xpath("//p/text()").getall() == ["a"]

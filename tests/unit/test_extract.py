@@ -91,6 +91,7 @@ def test_a_wrong_gtin_is_left_out(number: str) -> None:
     assert "gtin" not in rows(run(ld(product(gtin13=number))))[0]
 
 
+# BC052
 def test_the_main_product_is_the_one_whose_address_or_number_is_the_pages() -> None:
     other = product(name="Advert", sku="1111", offers=offer("1.00"))
     by_url = product(url="/p/cup-8812/", sku="", offers=offer("2.00"))
@@ -98,9 +99,29 @@ def test_the_main_product_is_the_one_whose_address_or_number_is_the_pages() -> N
     assert rows(run(ld(other, product())))[0]["price"] == "4.5"
 
 
+# BC052
 def test_several_products_without_a_match_are_refused() -> None:
     first, second = product(sku="a", offers=offer("1")), product(sku="b", name="Saucer", offers=offer("2"))
     assert reason(run(ld(first, second))).startswith("ambiguous product: 2 on the page")
+
+
+# BC052
+@pytest.mark.parametrize("by", [{"url": URL, "sku": "none"}, {"sku": "8812"}, {"url": "", "@id": URL}])
+def test_the_product_of_the_page_is_found_behind_a_list_of_others_and_a_carousel(by: dict[str, str]) -> None:
+    others = [
+        {
+            "@type": "ListItem",
+            "item": product(name=f"Other {n}", sku=f"x{n}", url=f"/p/other-{n}", offers=offer("1.00")),
+        }
+        for n in range(6)
+    ]
+    crumbs = {"@type": "BreadcrumbList", "itemListElement": [{"@type": "ListItem", "item": "/shop"}]}
+    graph = [crumbs, {"@type": "ItemList", "itemListElement": others}, {**product(), **by}]
+    carousel = "<aside><a href=/p/other-1>Other 1</a> <b class=price>1,00 €</b></aside>"
+    body = carousel + ld({"@context": "https://schema.org", "@graph": graph}) + "<h1>Cup</h1><b class=price>4,50 €</b>"
+    assert [(row["name"], row["price"]) for row in rows(run(body))] == [("Cup", "4.5")]
+    # The same products without the one of this page: none of them is taken for it.
+    assert isinstance(run(carousel + ld(*(other["item"] for other in others))), Failed)
 
 
 def test_several_products_that_all_claim_the_address_are_refused() -> None:

@@ -16,6 +16,8 @@ SURE = [
     ("1\u00a0099,00 €", "1099.00", "EUR"),
     ("１，２９９円", "1299", "JPY"),
     ("-15% 59,90 EUR", "59.90", "EUR"),
+    ("１９，９９ EUR", "19.99", "EUR"),
+    ("3.3500 EUR", "3.35", "EUR"),
     (",89 EUR", "0.89", "EUR"),
     ("1,234,567.890", "1234567.890", None),
     ("1,23,456.00 ₹", "123456.00", "INR"),
@@ -44,6 +46,7 @@ SURE = [
 ]
 
 
+# BC054
 @pytest.mark.parametrize(("text", "amount", "currency"), SURE)
 def test_a_text_with_one_meaning_gives_its_amount_and_currency(text: str, amount: str, currency: str | None) -> None:
     assert parse_money(text) == Money(Decimal(amount), currency)
@@ -52,7 +55,9 @@ def test_a_text_with_one_meaning_gives_its_amount_and_currency(text: str, amount
 REFUSED = [
     "$39 99",
     "3 for $10",
+    "3 for 14,85 EUR",
     "Was 49.99 Now 39.99",
+    "Was $120.00 Now $60.00",
     "1.299",
     "3.350 EUR",
     "$1,299",
@@ -92,6 +97,7 @@ REFUSED = [
 ]
 
 
+# BC055
 @pytest.mark.parametrize("text", REFUSED)
 def test_a_text_with_more_than_one_meaning_is_refused_as_ambiguous(text: str) -> None:
     result = parse_money(text)
@@ -179,6 +185,7 @@ def test_a_negative_price_is_refused(text: str) -> None:
     assert parse_money(text) == Refusal(f"negative price {text!r}")
 
 
+# BC054
 def test_the_declared_separator_decides_three_digits() -> None:
     assert parse_money("3.350", decimal=".", currency="GBP") == Money(Decimal("3.350"), "GBP")
     assert parse_money("3.350", decimal=",", currency="EUR") == Money(Decimal(3350), "EUR")

@@ -68,6 +68,7 @@ def test_what_another_try_cannot_change_is_quarantined_at_once(failure: FailureC
     assert decided(failure).state is TaskState.QUARANTINED
 
 
+# BC031
 @pytest.mark.parametrize("attempt", [5, 62, 63, 64, 1023, 1024, 1025, 100_000])
 def test_however_many_attempts_there_were_the_wait_is_the_cap_with_its_jitter(attempt: int) -> None:
     waits = [
@@ -86,6 +87,7 @@ def test_a_429_waits_as_long_as_the_site_says_and_costs_no_attempt() -> None:
     assert decision.pause_origin_seconds == 120.0
 
 
+# BC029
 def test_a_429_that_names_no_time_pauses_for_half_the_base_at_least() -> None:
     decision = decided(FailureClass.RATE_LIMITED, jitter=0.0)
     assert decision.state is TaskState.PENDING

@@ -55,9 +55,17 @@ def test_a_charset_in_the_type_and_a_script_after_the_end_are_read() -> None:
     assert names(json_ld(page).blocks) == ["Cup"]
 
 
+# BC050
 def test_one_broken_block_is_counted_and_hides_no_other() -> None:
     read = json_ld(document('{"name": "12" screen"}', TEXT, "{"))
     assert (names(read.blocks), read.broken) == (["Cup"], 2)
+
+
+# BC050
+def test_three_dirty_blocks_and_a_broken_one_give_the_three() -> None:
+    one, two, three = (json.dumps({**PRODUCT, "name": name}) for name in ("S", "M", "L"))
+    read = json_ld(document(one + ";", f"<!-- {two} -->", html.escape(three), '{"@type": "Product", "name": "6" cup"}'))
+    assert (names(read.blocks), read.broken) == (["S", "M", "L"], 1)
 
 
 def test_a_commented_out_block_is_not_on_the_page() -> None:
@@ -72,6 +80,7 @@ def test_a_hostile_block_is_counted_as_broken(block: str) -> None:
     assert read.broken <= 1
 
 
+# BC052
 def test_related_and_listed_products_are_no_candidates() -> None:
     block = {
         "@graph": [

@@ -7,12 +7,15 @@ import pytest
 from scrape_assets.rules.urls import MAX_URL_LENGTH, canonical, origin, within
 
 
+# BC057
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         ("/p/a%23b", "/p/a"),
         ("/p/a%2Fb", "/p/a/b"),
         ("/p?q=a%2Bb", "/p?q=a+b"),
+        ("/p?q=a%2Bb", "/p?q=a%20b"),
+        ("/p%3Bv=1", "/p;v=1"),
         ("/p?a=1&a=2", "/p?a=2&a=1"),
         ("/p?b=1&a=2", "/p?a=2&b=1"),
         ("/p?a", "/p?a="),

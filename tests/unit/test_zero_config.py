@@ -101,6 +101,7 @@ DIRT = {
 }
 
 
+# BC050
 @pytest.mark.parametrize("name", DIRT)
 def test_the_product_is_read_through_the_usual_dirt(name: str) -> None:
     broken = '<script type="application/ld+json">{"@type": "Product", "name": "6" tall cup"}</script>'
@@ -118,6 +119,7 @@ def test_mending_touches_nothing_inside_a_string() -> None:
     assert found.node["name"] == name
 
 
+# BC050
 def test_where_no_product_remains_the_page_is_a_failed_extraction() -> None:
     assert "1 JSON-LD block(s) could not be read" in reason('<script type="application/ld+json">{"a" "b"}</script>')
 
