@@ -840,6 +840,48 @@ MUTATIONS = (
         "",
         (f"{TESTS}test_revalidate.py",),
     ),
+    Mutation(
+        "a repair that names nobody takes along what stands published",
+        "scrape_assets/rules/recovery.py",
+        "return changed and not stands",
+        "return changed",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "nobody says that today's prices would be those of a past window",
+        "scrape_assets/flow/recover.py",
+        "if not (self.stands and",
+        "if True or not (self.stands and",
+        (f"{TESTS}test_recover.py",),
+    ),
+    Mutation(
+        "a correction that is not delivered ends as if it were",
+        "scrape_assets/cli/repair.py",
+        "    conclude(result, [batch",
+        "    False and conclude(result, [batch",
+        (f"{TESTS}test_repair_commands.py",),
+    ),
+    Mutation(
+        "a version forgets the rules that were held back",
+        "scrape_assets/flow/publish.py",
+        "return sum(len(acceptance.held_back(",
+        "return 0 * sum(len(acceptance.held_back(",
+        (f"{TESTS}test_repair_commands.py",),
+    ),
+    Mutation(
+        "a version rests on a waiver that was revoked",
+        "scrape_assets/flow/publish.py",
+        'ends = until.get(waiver["waiver_id"], datetime.fromisoformat(waiver["until"]))',
+        'ends = datetime.fromisoformat(waiver["until"])',
+        (f"{TESTS}test_acceptance_rules.py",),
+    ),
+    Mutation(
+        "what was delivered waits for a secret that is wrong",
+        "scrape_assets/flow/deliver.py",
+        "if names and not waiting:",
+        "if False:",
+        (f"{TESTS}test_destinations.py",),
+    ),
 )
 
 
