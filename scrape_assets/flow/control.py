@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scrape_assets.errors import DeclarationError
 from scrape_assets.rules import refusals, template
 from scrape_assets.rules.states import FailureClass
-from scrape_assets.store import candidates, control, lease, postgres, runs
+from scrape_assets.store import candidates, control, lease, origins, postgres, runs
 from scrape_assets.store.postgres import Pool, Transaction
 
 STOP_GRACE_SECONDS = 6 * 3600.0
@@ -88,13 +88,19 @@ def step(pool: Pool) -> int:
 
 
 def stop_if_refused(pool: Pool, run_id: str, retailer: str) -> str | None:
-    """The retailer is stopped when its newest attempts say that it refuses us; returns why."""
+    """The retailer is stopped when its newest attempts say that it refuses us; returns why.
+
+    Its origins rest for everybody else, longer each time, and are asked more slowly then.
+    """
     with postgres.transaction(pool) as tx:
         # First: whoever resumed it meanwhile has forgiven what would be read otherwise.
         runs.lock_partition(tx, run_id, retailer)
         newest = control.recent_failures(tx, run_id, retailer, refusals.OF_THE_LAST)
         why = refusals.stops(newest)
         if why and control.pause(tx, run_id, retailer, f"stopped: {why}", stopped=True):
+            partition = runs.partitions(tx, run_id)[retailer]
+            for origin in sorted(partition.origins):
+                origins.rest(tx, origin, f"{retailer} of {run_id} was stopped: {why}")
             return why
     return None
 

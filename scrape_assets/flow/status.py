@@ -114,6 +114,7 @@ def _retailer(row: Any, failures: dict[str, int], pages: dict[str, int]) -> dict
             "open": open_,
             "leased": row.leased,
         },
+        "oldest_due_seconds": None if row.oldest_due_seconds is None else round(row.oldest_due_seconds, 1),
         "rejected_lines": row.rejected,
         "coverage": (row.committed - row.lists_read) / obtainable if obtainable else None,
         "lists": {"pages": row.lists, "read": row.lists_read, "problem": row.discovery_problem} if row.lists else None,

@@ -15,6 +15,9 @@ from scrape_assets.store.postgres import Transaction
 TURN_SECONDS = 0.05
 """Of requests that may follow each other faster than this, a turn holds as many as fit into it."""
 
+REST_SECONDS = 3600.0
+"""The longest rest of an origin that refuses one of its retailers."""
+
 EARLY_SECONDS = 0.01
 """How long before a turn ends the next one may be asked for; the asker waits in the database."""
 
@@ -104,6 +107,11 @@ def pause(tx: Transaction, origin: str, seconds: float, reason: str, *, doubles:
     sql.execute(
         tx, "pause_origin", origin=origin, seconds=seconds, reason=reason, doubles=doubles, cap_seconds=cap_seconds
     )
+
+
+def rest(tx: Transaction, origin: str, reason: str) -> None:
+    """Nobody asks the origin for as long as its calm time, twice as long each time, at most an hour."""
+    sql.execute(tx, "rest_origin", origin=origin, reason=reason, cap_seconds=REST_SECONDS)
 
 
 def unreachable(tx: Transaction, origin: str, failures: int, seconds: float, reason: str) -> None:

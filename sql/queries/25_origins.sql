@@ -206,6 +206,15 @@ update scrape.origins o
        pause_reason = %(reason)s
  where o.origin = %(origin)s;
 
+-- name: rest_origin :none
+-- As `pause_origin` where the site names no time: a retailer of it was refused so often that it was stopped.
+update scrape.origins o
+   set paused_until = greatest(coalesce(o.paused_until, clock_timestamp()),
+                               clock_timestamp() + make_interval(secs => least(
+                                   %(cap_seconds)s::float8, o.calm_seconds * power(2, scrape.pressure_left(o))))),
+       pressure = least(6, scrape.pressure_left(o) + 1), pause_reason = %(reason)s
+ where o.origin = %(origin)s;
+
 -- name: note_unreachable :none
 -- First tries that reached nothing, in a row: the fifth, or the second while the origin comes back, pauses it, so that
 -- an outage of an hour costs a handful of attempts and not every page's.

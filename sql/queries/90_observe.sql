@@ -8,6 +8,7 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
        coalesce(t.lists, 0) + coalesce(f.lists, 0) as lists, coalesce(t.lists_read, 0) as lists_read,
        coalesce(t.lists_gone, 0) as lists_gone, p.discovery_problem,
        coalesce(f.waiting, 0) as waiting,
+       extract(epoch from clock_timestamp() - t.due_since)::float8 as oldest_due_seconds,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
        coalesce(o.observations, 0) as observations, c.generation, c.state as candidate_state, c.verdict
   from scrape.run_partitions p
@@ -19,6 +20,8 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
               count(*) filter (where state = 'committed') as committed,
               count(*) filter (where state = 'quarantined') as quarantined,
               count(*) filter (where state = 'gone') as gone,
+              min(next_attempt_at) filter (where state in ('pending', 'retry_wait') and next_attempt_at <= clock_timestamp())
+                  as due_since,
               count(*) filter (where discovers) as lists,
               count(*) filter (where discovers and state = 'committed') as lists_read,
               count(*) filter (where discovers and state = 'gone') as lists_gone

@@ -151,6 +151,10 @@ def test_a_site_that_refuses_is_left_alone_and_a_person_may_go_on(
     stopped = partition(pool)
     assert stopped.stopped_at and refused in stopped.pause_reason
     assert states(pool, "south") == {"committed": 1}, "the other retailer goes on"
+    with postgres.transaction(pool) as tx:
+        rested = tx.execute("select pressure, pause_reason from scrape.origins").fetchone()
+    assert rested.pressure >= 1, "its site rests for everybody"
+    assert f"north of {RUN} was stopped: " in rested.pause_reason
 
     control.resume(pool, RUN, ["north"])
     shop.answer = lambda path: (200, {}, product(path[3:]))

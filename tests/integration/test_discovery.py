@@ -324,6 +324,12 @@ def test_a_list_in_a_file_waits_too_where_there_is_no_room(pool: Pool, tmp_path:
     (waits,) = shown["retailers"][0]["waiting_for_room"]
     assert (waits["pages"], waits["origin"]) == (42, shop.url)
     assert waits["oldest_seconds"] >= 0
+    assert shown["retailers"][0]["oldest_due_seconds"] >= 0
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set next_attempt_at = clock_timestamp() - interval '1 hour' where url like '%/p/3'")
+    later = status.run_status(pool, RUN)
+    assert later is not None
+    assert 3600 <= later["retailers"][0]["oldest_due_seconds"] < 3700
     collect(pool, tmp_path, dataset)
     assert len(skus(pool)) == 50
     assert_sound(pool)
