@@ -477,7 +477,7 @@ def _host(site: str) -> str:
 def _refusal(host: str, address: str) -> str:
     return (
         f"address {address} of host {host} is {refused(address)}; pages are fetched from public addresses only, "
-        "unless the site is declared by its IP address or with allow_private"
+        "unless it is the very host of `site`, declared by its IP address or with allow_private"
     )
 
 
