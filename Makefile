@@ -68,6 +68,9 @@ check-all: check ## check, and the slow suites: kills, Dagster, wheel, drills in
 	$(BIN)/python -m pytest -m "slow or ui"
 	$(BIN)/scrape-assets drill --times 20 --seed 1
 	$(BIN)/scrape-assets drill --random 200 --seed 1
+	$(BIN)/scrape-assets drill --suite discovery
+	$(BIN)/scrape-assets drill --suite politeness
+	$(BIN)/scrape-assets drill --suite hostile
 	$(BIN)/python tests/mutations.py
 
 fix: setup ## format and apply the safe lint fixes

@@ -4,6 +4,9 @@ SCRAPE_ASSETS_PROJECT        the folder that holds `datasets/`; else the working
 SCRAPE_ASSETS_STATE          where the embedded server, artifacts and Dagster's files lie; else <project>/.scrape_assets
 SCRAPE_ASSETS_DATABASE_URL   a PostgreSQL 16 or newer; else an embedded one under the state folder
 SCRAPE_ASSETS_DATABASE       another database on that server, as `demo` makes one for each of its runs
+SCRAPE_ASSETS_CHROMIUM       the browser for `via: browser`; else chromium or Chrome on PATH
+SCRAPE_ASSETS_BROWSER_MEMORY how much all processes of a browser may take, as 1GB, before it is replaced
+SCRAPE_ASSETS_BROWSER_PAGES  how many pages one worker's browser shows at a time
 SCRAPE_ASSETS_CONNECT_TO     "www.shop.example=127.0.0.1:8801,...": rehearsal and tests of real pages
 """
 
@@ -12,15 +15,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from scrape_assets.datasets.units import size_bytes
 from scrape_assets.errors import DeclarationError
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.http import parse_connect_to
 from scrape_assets.store import embedded, embedded_cluster, postgres
 
 DEMO_FOLDER = "demo"
 """Below the state folder: the project of the last `demo`, and the name of its database."""
+
+MAX_BROWSER_PAGES = 64
+"""More than that many pages at a time no browser shows well; a second worker does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,7 @@ class Settings:
     database_url: str | None
     database: str | None
     connect_to: Mapping[str, tuple[str, int]]
+    browser: BrowserOptions = field(default_factory=BrowserOptions)
 
     def chosen(self, url: str) -> str:
         """The server's URL with the database that was chosen on it."""
@@ -80,7 +89,23 @@ def load(environment: Mapping[str, str] | None = None, working_directory: Path |
         connect_to = parse_connect_to(env.get("SCRAPE_ASSETS_CONNECT_TO", ""))
     except ValueError as error:
         raise DeclarationError(f"SCRAPE_ASSETS_CONNECT_TO: {error}") from error
-    return Settings(project, state, database_url, database, connect_to)
+    return Settings(project, state, database_url, database, connect_to, _browser(env))
+
+
+def _browser(env: Mapping[str, str]) -> BrowserOptions:
+    found = BrowserOptions(env.get("SCRAPE_ASSETS_CHROMIUM") or None)
+    if memory := env.get("SCRAPE_ASSETS_BROWSER_MEMORY"):
+        try:
+            found = replace(found, memory_bytes=size_bytes(memory))
+        except ValueError as error:
+            raise DeclarationError(f"SCRAPE_ASSETS_BROWSER_MEMORY: {error}") from error
+    if pages := env.get("SCRAPE_ASSETS_BROWSER_PAGES"):
+        if not pages.isascii() or not pages.isdigit() or not 1 <= int(pages) <= MAX_BROWSER_PAGES:
+            raise DeclarationError(
+                f"SCRAPE_ASSETS_BROWSER_PAGES={pages}: expected a whole number from 1 to {MAX_BROWSER_PAGES}"
+            )
+        found = replace(found, pages=int(pages))
+    return found
 
 
 def _folder(name: str, value: str) -> Path:

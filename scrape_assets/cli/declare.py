@@ -138,7 +138,7 @@ def check_command(
             f"{settings.project} declares no dataset; begin with: scrape-assets init {settings.project}"
         )
     now = datetime.now(UTC)
-    checked = [check.check(d, now) for d in found]
+    checked = [check.check(d, now, settings.browser) for d in found]
     for declared_one, one in zip(found, checked, strict=True):
         one["cases"], one["broken_cases"] = asyncio.run(golden.compare(declared_one, now))
     if json:
@@ -186,13 +186,13 @@ def _show(one: dict[str, Any]) -> None:
         facts = {
             "basis": r["basis"] or "not said",
             **_pages(r, refused),
-            "fetch": f"concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
+            "fetch": f"{_shown(fetch)}concurrency {fetch['concurrency']}, timeout {written(fetch['timeout_seconds'])}, "
             f"max_body {fetch['max_body_bytes'] / 1e6:g}MB",
             "asked": ", ".join(
                 [f"robots.txt {'obeyed' if fetch['robots'] == 'obey' else 'ignored'}"]
                 + [f"at most {fetch['per_day']} requests a day"] * (fetch["per_day"] is not None)
                 + ["the gap counts from an answer's end"] * (fetch["gap"] == "response")
-                + ["changed pages only, where the site tells"] * fetch["revalidate"]
+                + ["changed pages only, where the site tells"] * (fetch["revalidate"] and fetch["via"] == "http")
             ),
             **({"contexts": _contexts(r["contexts"])} if r["contexts"] else {}),
             "expect": product.get("expect", "not declared"),
@@ -213,12 +213,20 @@ def _show(one: dict[str, Any]) -> None:
             )
 
 
+def _shown(fetch: dict[str, Any]) -> str:
+    if fetch["via"] != "browser":
+        return ""
+    until = f" until {fetch['wait_for']} is there" if fetch["wait_for"] else ""
+    return f"by a browser{until}, without {', '.join(fetch['block']) or 'blocking anything'}, "
+
+
 def _pages(r: dict[str, Any], refused: str) -> dict[str, str]:
     """Where the pages come from, how many, and how long their rate takes."""
     mode, *more = r["urls"]
     if mode == "file":
         needs = _duration(r["seconds_at_declared_rate"])
-        return {"tasks": f"{r['tasks']}{refused}", "rate": f"{r['fetch']['rate']}, a window takes {needs}"}
+        least = "at least " if r["fetch"]["via"] == "browser" else ""
+        return {"tasks": f"{r['tasks']}{refused}", "rate": f"{r['fetch']['rate']}, a window takes {least}{needs}"}
     starts = r["urls"][mode]
     named = ", ".join(f"{key} {_listed(r['urls'][key])}" for key in more)
     return {
@@ -287,6 +295,7 @@ def try_command(
             url,
             window=now,
             connect_to=settings.connect_to,
+            browser=settings.browser,
             context=trial.context_of(found, context),
         )
         tried = [asyncio.run(trying)]

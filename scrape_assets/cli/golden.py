@@ -43,7 +43,15 @@ def record(
     within = trial.context_of(found, context)
     if window is None:
         now = plan.current_window(dataset, datetime.now(UTC))
-        fetching = golden.fetched(dataset, found, url, window=now, connect_to=settings.connect_to, context=within)
+        fetching = golden.fetched(
+            dataset,
+            found,
+            url,
+            window=now,
+            connect_to=settings.connect_to,
+            browser=settings.browser,
+            context=within,
+        )
         page = asyncio.run(fetching)
     else:
         with opened(dataset.dataset) as (_, _, pool):

@@ -202,6 +202,8 @@ def show_page(tried: dict[str, Any]) -> None:
     )
     if tried["reason"]:
         say(str(tried["reason"]))
+    if tried.get("remark"):
+        say(str(tried["remark"]))
     for row in tried["rows"]:
         table(
             row["entity_key"],

@@ -18,7 +18,7 @@ import typer
 from scrape_assets.cli.output import Json, declared, emit, opened, progress, run_of, say
 from scrape_assets.cli.stopping import unwind_on_signals
 from scrape_assets.errors import DeclarationError, StoreUnreachable
-from scrape_assets.flow import control, run, status
+from scrape_assets.flow import control, fetch, run, status
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally, Worker
 from scrape_assets.flow.commit import Item
@@ -53,9 +53,7 @@ def worker_command(
             work = _open_work(settings, pool, dataset, waiting)
             if work:
                 tally = collect(pool, machine, work, quiet=json)
-                total.outcomes += tally.outcomes
-                total.fenced += tally.fenced
-                total.seconds += tally.seconds
+                total.add(tally)
             elif not wait:
                 break
             else:
@@ -68,6 +66,7 @@ def worker_command(
                 "outcomes": dict(total.outcomes),
                 "fenced": total.fenced,
                 "seconds": round(total.seconds, 3),
+                "browser": dict(total.browser),
             }
         )
     else:
@@ -92,18 +91,24 @@ def _open_work(settings: Settings, pool: Pool, only: str | None, waiting: set[st
             if only:
                 raise
             mine, why = [], f"waits: {error}"
-        still = {f"{run_of(dataset_id, window)} {name}" for name in set(names) - {a.retailer.name for a in mine}}
-        for partition in sorted(still - known):
-            say(f"{partition}: {why}")
-        waiting |= still
-        found += mine
+        reasons = dict.fromkeys(set(names) - {a.retailer.name for a in mine}, why)
+        reasons |= {
+            a.retailer.name: f"waits for another machine: {said}"
+            for a in mine
+            if (said := fetch.problem(a.retailer, settings.browser))
+        }
+        still = {f"{run_of(dataset_id, window)} {name}": said for name, said in reasons.items()}
+        for partition in sorted(still.keys() - known):
+            say(f"{partition}: {still[partition]}")
+        waiting.update(still)
+        found += [a for a in mine if a.retailer.name not in reasons]
     return found
 
 
 def machine_of(settings: Settings, processes: int) -> Machine:
     """This process as a worker; its name says where it runs and is never a fence."""
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    return Machine(settings.artifacts, name, settings.connect_to, processes)
+    return Machine(settings.artifacts, name, settings.connect_to, processes, settings.browser)
 
 
 def collect(pool: Pool, machine: Machine, work: list[Assignment], *, quiet: bool) -> Tally:

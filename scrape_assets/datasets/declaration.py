@@ -41,19 +41,23 @@ from scrape_assets.datasets.units import (
     seconds,
 )
 from scrape_assets.errors import DeclarationError
-from scrape_assets.rules import urls, windows
+from scrape_assets.rules import subrequests, urls, windows
 from scrape_assets.rules.acceptance import Limits
 from scrape_assets.rules.budget import Budget, strictest
 from scrape_assets.rules.discover import DiscoverRule
 from scrape_assets.rules.keys import payload_hash
 from scrape_assets.rules.retry import RetryPolicy
-from scrape_assets.rules.spec import ExtractRule, PageRule
+from scrape_assets.rules.spec import CssSelector, ExtractRule, PageRule
 from scrape_assets.rules.states import PageState
+from scrape_assets.rules.subrequests import Look
 from scrape_assets.rules.versions import Policy
 from scrape_assets.rules.windows import WindowRule
 
 PRODUCT = "scrape_assets"
 """Our name towards the sites."""
+
+BROWSER_LEASE_SECONDS = 180.0
+"""How long a page that a browser shows is leased for, where nothing is declared (protocol)."""
 
 _OWNED_HEADERS = frozenset(
     {
@@ -97,10 +101,23 @@ def _path(path: Path) -> Path:
         raise ValueError(f"{str(path)!r}: {error}") from error
 
 
-class FetchRule(_Declared):
-    """How pages are asked for. `via`, `headers` and `allow_private` are frozen with a run, the rest is live."""
+def _host(host: str) -> str:
+    try:
+        if host != host.lower() or subrequests.allowed_site(host).partition("//")[2] != host:
+            raise ValueError("the name alone, perhaps with a port, in lower case")
+    except ValueError as error:
+        raise ValueError(f"{host!r} is no host: {error}; expected one as api.shop.example") from error
+    return host
 
-    via: Literal["http"] = "http"
+
+class FetchRule(_Declared):
+    """How pages are asked for.
+
+    Frozen with a run are `via`, `headers` and `allow_private`, and what a browser shows: `wait_for`, `block` and
+    `hosts`. The rest is live.
+    """
+
+    via: Literal["http", "browser"] = "http"
     rate: Rate = Field(default="5/s", description="requests per time and origin, as 5/s, 30/min or none")
     concurrency: int = Field(default=8, ge=1, le=256, description="requests in flight per origin, over all workers")
     timeout_seconds: Seconds = Field(default=60.0, alias="timeout")
@@ -118,6 +135,19 @@ class FetchRule(_Declared):
         default=True, description="whether a site that tells by ETag or Last-Modified is asked for changed pages only"
     )
     robots: Literal["obey", "ignore"] = Field(default="obey", description="whether robots.txt is obeyed")
+    wait_for: CssSelector | None = Field(default=None, description="CSS selector of what scripts put on the page")
+    block: tuple[subrequests.Blockable, ...] = Field(
+        default=("font", "image", "media"), description="kinds of requests that a page does not make"
+    )
+    hosts: tuple[Annotated[str, AfterValidator(_host)], ...] = Field(
+        default=(), description="others that a page may ask, as api.shop.example"
+    )
+    max_requests: int = Field(default=200, ge=1, le=5000, description="of one page, itself included")
+
+    @property
+    def look(self) -> Look:
+        """How a browser looks at a page."""
+        return Look(self.wait_for, frozenset(self.block), tuple(self.hosts), self.max_requests)
 
     @property
     def interval_seconds(self) -> float:
@@ -211,6 +241,12 @@ class LeaseRule(_Declared):
 
     lease_seconds: Seconds = Field(default=90.0, alias="for")
     deadline_seconds: Seconds = Field(default=900.0, alias="task_deadline")
+
+    def seconds_for(self, fetch: FetchRule) -> float:
+        """How long a task of a retailer that is fetched so is leased for; what is declared holds for all."""
+        if fetch.via == "browser" and "lease_seconds" not in self.model_fields_set:
+            return BROWSER_LEASE_SECONDS
+        return self.lease_seconds
 
 
 class FilesDestination(_Declared):
@@ -434,8 +470,12 @@ class Dataset:
         return {**rule, **expect, "required": list(rule["required"] or ()), "schema": self.schema_columns}
 
     def budget(self, origin: str) -> Budget:
-        """What the origin may be asked by all retailers whose site it belongs to together."""
-        rules = [one.fetch for one in self.retailers.values() if urls.within(one.site, origin)]
+        """What the origin may be asked by all retailers together whose site it belongs to, or whose pages ask it."""
+        rules = [
+            one.fetch
+            for one in self.retailers.values()
+            if subrequests.scope(origin, site=one.site, hosts=one.fetch.hosts if one.fetch.via == "browser" else ())
+        ]
         return strictest(
             Budget(
                 rule.interval_seconds,
@@ -498,15 +538,19 @@ def manifest(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
             **({"contexts": sorted(contexts)} if contexts else {}),
         },
         **({"contexts": contexts} if contexts else {}),
-        "fetch": {
-            "via": retailer.fetch.via,
-            "headers": dict(retailer.fetch.headers),
-            "allow_private": retailer.fetch.allow_private,
-        },
+        "fetch": _fetch_identity(retailer.fetch),
         "extract": _extract_block(dataset, retailer),
         "entity": {"key": list(retailer.key)},
         "schema": {"name": dataset.schema_name, "columns": dataset.schema_columns},
     }
+
+
+def _fetch_identity(fetch: FetchRule) -> dict[str, Any]:
+    identity: dict[str, Any] = {"via": fetch.via, "headers": dict(fetch.headers)}
+    identity["allow_private"] = fetch.allow_private
+    if fetch.via == "browser":
+        identity |= {"wait_for": fetch.wait_for, "block": sorted(fetch.block), "hosts": sorted(fetch.hosts)}
+    return identity
 
 
 def thaw(dataset: Dataset, retailer: Retailer, frozen: Mapping[str, Any]) -> tuple[Dataset, Retailer]:

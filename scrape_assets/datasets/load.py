@@ -176,6 +176,8 @@ def _retailers(
             continue
         path = _inventory(root, folder, file, source, retailer, problems)
         _check(folder, source, retailer, declared, columns, problems)
+        fetch = retailer.fetch if declared is None else _over(declared.defaults.fetch, retailer.fetch)
+        problems.extend(_only_for_browsers(source, retailer.fetch, fetch))
         by_all = declared is not None and declared.accept.canary is not None
         if by_all and "canary" not in retailer.accept.model_fields_set:
             _no_canary(source, retailer, ("urls", retailer.urls.mode), problems)
@@ -191,7 +193,7 @@ def _retailers(
                 urls=retailer.urls,
                 inventory_path=path,
                 key=retailer.key,
-                fetch=_over(declared.defaults.fetch, retailer.fetch),
+                fetch=fetch,
                 product=retailer.product,
                 accept=_accept(declared, retailer.accept, columns),
                 contexts=in_contexts,
@@ -323,6 +325,15 @@ def _unknown_in_rules(
             if columns and name not in columns
         ),
     ]
+
+
+def _only_for_browsers(source: Source, own: FetchRule, fetch: FetchRule) -> list[Problem]:
+    """Keys of a retailer's own that mean nothing, since no browser shows its pages."""
+    if fetch.via == "browser":
+        return []
+    said = "is for pages that a browser shows; expected via: browser beside it"
+    named = [name for name in ("wait_for", "block", "hosts", "max_requests") if name in own.model_fields_set]
+    return [source.problem(("fetch", name), f"{name} {said}") for name in named]
 
 
 def _no_column(declared: DatasetFile, name: str, columns: dict[str, Any]) -> str:

@@ -209,6 +209,7 @@ def machine(where: Settings, dagster_run_id: str) -> Machine:
         artifacts=where.artifacts,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:dagster:{dagster_run_id[:8]}",
         connect_to=where.connect_to,
+        browser=where.browser,
     )
 
 

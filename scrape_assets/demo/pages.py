@@ -240,7 +240,8 @@ def _defective(page: Page) -> str:
             end = text.index("</span>", start)
             text = text[:start] + '<span class="big" itemprop="price" content="NaN">consultar' + text[end:]
             # Nor whether it can be had: a sold-out product without a price would be a fact, not a fault.
-            return text.replace('<link itemprop="availability"', '<link rel="estado"')
+            said = _STOCK_TEXT["es"][page.offers[0].availability]
+            return text.replace('<link itemprop="availability"', '<link rel="estado"').replace(f"<p>{said}</p>", "")
         case _:
             start, end = text.index('<section class="lista">'), text.index("</section>")
             instead = "<!-- componente 'lista' indisponível -->\n<p>Ocorreu um erro.</p>"

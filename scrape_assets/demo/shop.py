@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 from aiohttp import web
 
-from scrape_assets.demo import books, catalogue, pages
+from scrape_assets.demo import books, catalogue, lanterns, pages
 from scrape_assets.demo.catalogue import RETAILERS, Fault, Page
 
 FRONT = "front"
@@ -85,6 +85,8 @@ class Shop:
         self._extras[FRONT, "/books/"] = self._extras[FRONT, "/books"] = Body.of(books.shelf())
         for book in books.BOOKS:
             self._extras[FRONT, book.path] = Body.of(books.book_page(book))
+        for lantern in lanterns.LANTERNS:
+            self._extras[FRONT, lantern.path] = Body.of(lanterns.lantern_page(lantern))
 
     async def serve(self, site: str, request: web.BaseRequest) -> web.StreamResponse:
         """Answers one request, and records every one that is not a test's own."""
@@ -98,6 +100,9 @@ class Shop:
             return self._note(site, request, web.Response(text=ROBOTS))
         if site == FRONT and request.path == "/books/urls.txt":
             return self._note(site, request, web.Response(text=books.urls(self.sites[FRONT])))
+        if site == FRONT and (script := _for_scripts(request.path)) is not None:
+            kind, text = script
+            return self._note(site, request, web.Response(text=text, content_type=kind))
         page = self._pages.get((site, request.path))
         if page is not None:
             return await self._answer_page(page, request)
@@ -221,6 +226,14 @@ def _html(body: Body, request: web.BaseRequest, *, packed: bool) -> web.Response
     return web.Response(body=body.packed if packed else body.plain, headers=_headers(packed=packed))
 
 
+def _for_scripts(path: str) -> tuple[str, str] | None:
+    """What the lantern shop's pages ask for once a browser runs them: its type and text."""
+    if path == "/lanterns/app.js":
+        return "text/javascript", lanterns.APP
+    found = next((lantern for lantern in lanterns.LANTERNS if lantern.data_path == path), None)
+    return None if found is None else ("application/json", lanterns.data(found))
+
+
 def _front_page(sites: Mapping[str, str]) -> str:
     shops = "\n".join(
         f'<li><a href="{sites[name]}/">{html.escape(pages.BRANDS[name][0])}</a>: '
@@ -236,6 +249,8 @@ def _front_page(sites: Mapping[str, str]) -> str:
 </ul>
 <p>And one that waits for a file of yours: <a href="/books/">The Dry Harbour Bookshop</a>,
 twelve pages, listed in <a href="/books/urls.txt">urls.txt</a>.</p>
+<p>And one whose prices exist only after JavaScript ran: The Lantern Room, as
+<a href="{lanterns.LANTERNS[0].path}">{html.escape(lanterns.LANTERNS[0].name)}</a>.</p>
 <p><small>For tests: <a href="/_log">what was requested</a>,
 <a href="/_truth">what is really sold</a>.</small></p>""",
         brand="The demo shop",

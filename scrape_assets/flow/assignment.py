@@ -29,6 +29,11 @@ class Assignment:
     templates: Known = field(default_factory=dict)
     """Layouts that its pages are compared with while they come in; none where nothing would follow."""
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long its tasks are leased for."""
+        return self.dataset.lease.seconds_for(self.retailer.fetch)
+
     @cached_property
     def setup(self) -> Setup:
         """What an extraction process needs to know of this partition, once."""

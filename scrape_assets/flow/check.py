@@ -8,15 +8,16 @@ from typing import Any
 
 from scrape_assets.datasets import inventory
 from scrape_assets.datasets.declaration import Dataset, Retailer, user_agent
-from scrape_assets.flow import deliver, plan
+from scrape_assets.flow import deliver, fetch, plan
 from scrape_assets.rules import urls, windows
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.store.runs import Rejection
 
 SHOWN_REJECTIONS = 20
 """Refused inventory lines listed per retailer; all of them are counted."""
 
 
-def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
+def check(dataset: Dataset, now: datetime, browser: BrowserOptions | None = None) -> dict[str, Any]:
     """The resolved dataset as plain JSON: per retailer versions, tasks, refused lines and how long its rate takes."""
     key = plan.current_window(dataset, now)
     start, end = windows.bounds(dataset.window, key)
@@ -45,11 +46,14 @@ def check(dataset: Dataset, now: datetime) -> dict[str, Any]:
                 for said in inventory.unread_columns(retailer.inventory_path)
             ),
         ],
-        "retailers": [_retailer(dataset, retailer) for _, retailer in sorted(dataset.retailers.items())],
+        "retailers": [
+            _retailer(dataset, retailer, browser or BrowserOptions())
+            for _, retailer in sorted(dataset.retailers.items())
+        ],
     }
 
 
-def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
+def _retailer(dataset: Dataset, retailer: Retailer, browser: BrowserOptions) -> dict[str, Any]:
     frozen = plan.freeze(dataset, retailer)
     tasks, refused = 0, 0
     origins: dict[str, int] = {}
@@ -85,7 +89,8 @@ def _retailer(dataset: Dataset, retailer: Retailer) -> dict[str, Any]:
         "origins": origins,
         "rejected": refused,
         "rejected_lines": [line._asdict() for line in rejected],
-        "problem": None if tasks else plan.no_pages(retailer, rejected, refused),
+        "lease_seconds": dataset.lease.seconds_for(retailer.fetch),
+        "problem": fetch.problem(retailer, browser) if tasks else plan.no_pages(retailer, rejected, refused),
         "seconds_at_declared_rate": max(origins.values(), default=0) * interval if interval else None,
     }
 

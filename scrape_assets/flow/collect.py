@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,24 +21,25 @@ from pathlib import Path
 from typing import Any
 
 from scrape_assets import failpoints
-from scrape_assets.datasets import declaration
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import revalidate, stored
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.commit import AGAIN, PATIENCE_SECONDS, Committer, Item
 from scrape_assets.flow.conclude import conclude
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.leases import REAP_SECONDS, Held, Leases, now
 from scrape_assets.flow.revalidate import Standing
 from scrape_assets.flow.robots import Robots
 from scrape_assets.flow.sessions import Sessions, Unready
-from scrape_assets.flow.turns import NotNow, OriginPaused, PageGate, TurnLost, Turns
+from scrape_assets.flow.turns import BrowserGates, NotNow, OriginPaused, PageGate, TurnLost, Turns
 from scrape_assets.rules import urls
 from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.robots import RobotsRules
 from scrape_assets.rules.sitemaps import SITEMAP_BYTES
 from scrape_assets.rules.states import FailureClass, Outcome, TaskState
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
-from scrape_assets.sources.http import HttpSource, Jar
+from scrape_assets.sources.http import Jar
 from scrape_assets.sources.memory import give_back
 from scrape_assets.store import discovery, lease, postgres
 from scrape_assets.store.commit import Result
@@ -72,6 +73,8 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    browser: Counter[str] = field(default_factory=Counter)
+    """Browsers started, recycled for their memory, lost; pages ended for memory."""
     fenced: int = 0
     rows: int = 0
     seconds: float = 0.0
@@ -80,6 +83,7 @@ class Tally:
         """What another worker, or this one before, did as well."""
         self.outcomes += other.outcomes
         self.failures += other.failures
+        self.browser += other.browser
         self.fenced += other.fenced
         self.rows += other.rows
         self.seconds += other.seconds
@@ -91,7 +95,7 @@ class Worker:
     def __init__(
         self,
         pool: Pool,
-        source: HttpSource,
+        sources: Sources,
         extractors: ExtractorPool,
         *,
         artifacts: Path,
@@ -99,7 +103,7 @@ class Worker:
         on_progress: Callable[[Item], None] = lambda _item: None,
     ) -> None:
         self._pool = pool
-        self._source = source
+        self._sources = sources
         self._extractors = extractors
         self._worker_id = worker_id
         self._on_progress = on_progress
@@ -107,13 +111,15 @@ class Worker:
         self._committer = Committer(pool, artifacts, worker_id, self._closed)
         self._leases = Leases(pool, worker_id)
         self._turns = Turns(pool, worker_id)
-        self._robots = Robots(pool, source)
+        self._robots = Robots(pool, sources.http)
         self._sessions = Sessions(extractors, self._ask)
         self._asking = asyncio.Semaphore(ASKING)
         self._stopping = asyncio.Event()
         self._broken: asyncio.Future[None]
         self._backlog = BACKLOG
         self._origins: dict[int, Sequence[str]] = {}
+        self._needed: defaultdict[str, set[str]] = defaultdict(set)
+        """Origins that pages in a browser have asked, by retailer."""
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -130,7 +136,7 @@ class Worker:
     async def run(self, assignments: Sequence[Assignment]) -> Tally:
         """Nothing of these partitions can be claimed any more, or the worker was stopped; what is done is durable."""
         began = time.monotonic()
-        shortest = min((assignment.dataset.lease.lease_seconds for assignment in assignments), default=60.0)
+        shortest = min((assignment.lease_seconds for assignment in assignments), default=60.0)
         deadline = min((assignment.dataset.lease.deadline_seconds for assignment in assignments), default=900.0)
         self._turns.use(_wanted(assignments), lease_seconds=shortest, patience_seconds=deadline / 3)
         self._broken = asyncio.get_running_loop().create_future()
@@ -232,7 +238,7 @@ class Worker:
         if self._robots.known(assignment.run.run_id, origin) or assignment.retailer.fetch.robots == "ignore":
             return True
         async with self._turns.line(origin):
-            gate = self._gate(assignment, lambda: not self.stopped, for_robots=True)
+            gate = self._gate(assignment, lambda: not self.stopped, page=False)
             try:
                 return await self._robots.read(assignment, origin, gate)
             except NotNow:
@@ -251,8 +257,8 @@ class Worker:
                 await asyncio.sleep(REAP_SECONDS)
         return FetchFailure(FailureClass.ROBOTS, f"the robots.txt of {origin} is not read yet")
 
-    def _gate(self, assignment: Assignment, is_mine: Callable[[], bool], *, for_robots: bool = False) -> PageGate:
-        obeyed = assignment.retailer.fetch.robots == "obey" and not for_robots
+    def _gate(self, assignment: Assignment, is_mine: Callable[[], bool], *, page: bool = True) -> PageGate:
+        obeyed = assignment.retailer.fetch.robots == "obey" and page
         return PageGate(
             self._turns,
             hold_seconds=assignment.retailer.fetch.timeout_seconds,
@@ -305,11 +311,11 @@ class Worker:
             return
         fetching.add(claim.lease)
         if origin:
-            self._turns.begin(origin)
+            self._turns.begin(origin, shown=_is_shown(assignment))
         work = asyncio.create_task(self._work(assignment, claim, origin, now(), fetching, room))
         work.add_done_callback(partial(self._ended, assignment, claim, origin))
         # Whatever became of it, also when it was cancelled before its first step.
-        work.add_done_callback(lambda _: self._fetched(claim, origin, fetching, room))
+        work.add_done_callback(lambda _: self._fetched(assignment, claim, origin, fetching, room))
         self._leases.hold(claim.lease, Held(assignment, work, room, asked))
 
     def _ended(self, assignment: Assignment, claim: Claim, origin: str, work: asyncio.Task[None]) -> None:
@@ -348,7 +354,7 @@ class Worker:
                 answer, jar, still = await self._page(assignment, claim, origin)
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
             failpoints.reach("K4")
-            self._fetched(claim, origin, fetching, room)
+            self._fetched(assignment, claim, origin, fetching, room)
             judged = await self._judge(assignment, claim, answer)
             if jar is not None and judged is not None and judged.failure_class is FailureClass.WRONG_CONTEXT:
                 # Perhaps the session ended: its context is set up anew, and the page asked for once more.
@@ -369,14 +375,16 @@ class Worker:
             # Cancelled by `stop`, or by a lost lease: then the fence drops the release.
             self._release(assignment, claim, origin, STOPPED)
         finally:
-            self._fetched(claim, origin, fetching, room)
+            self._fetched(assignment, claim, origin, fetching, room)
 
-    def _fetched(self, claim: Claim, origin: str, fetching: set[Lease], room: asyncio.Event) -> None:
+    def _fetched(
+        self, assignment: Assignment, claim: Claim, origin: str, fetching: set[Lease], room: asyncio.Event
+    ) -> None:
         """Its request is over, which makes room for another one."""
         if claim.lease in fetching:
             fetching.discard(claim.lease)
             if origin:
-                self._turns.end(origin)
+                self._turns.end(origin, shown=_is_shown(assignment))
         room.set()
 
     async def _page(
@@ -422,30 +430,49 @@ class Worker:
         self, assignment: Assignment, request: Request, jar: Jar | None, claim: Claim | None, *, more: bool
     ) -> Response | FetchFailure:
         """What the site says, asked in its turn; within the limits of its robots.txt."""
-        fetch = assignment.retailer.fetch
         origin = urls.origin(request.url)
+        # A context is set up without a browser, which has its cookies then.
+        shown = claim is not None and _is_shown(assignment)
         mine = claim is None or partial(self._leases.surely_mine, claim.lease)
-        gate = self._gate(assignment, lambda: (mine is True or mine()) and not self.stopped)
+
+        def is_mine() -> bool:
+            return (mine is True or mine()) and not self.stopped
+
+        gate = self._gate(assignment, is_mine)
         if objection := await gate.objection(request.url):
             return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
+        lists = claim is not None and claim.discovers
+        size = SITEMAP_BYTES if lists else 0
+        dataset, retailer = assignment.dataset, assignment.retailer
         if more:
-            self._turns.begin(origin)
+            self._turns.begin(origin, shown=shown)
         try:
+            if shown:
+                gates = self._browser_gates(assignment, is_mine)
+                return await self._sources.show(
+                    dataset, retailer, request.url, jar=jar, gates=gates, lists=lists, at_least_bytes=size
+                )
             await gate.line_up(origin)
-            return await self._source.fetch(
-                request,
-                site=assignment.retailer.site,
-                headers=declaration.request_headers(assignment.dataset, assignment.retailer),
-                timeout_seconds=fetch.timeout_seconds,
-                max_body_bytes=max(fetch.max_body_bytes, SITEMAP_BYTES if claim and claim.discovers else 0),
-                allow_private=fetch.allow_private,
-                jar=jar,
-                gate=gate,
-            )
+            return await self._sources.ask(dataset, retailer, request, jar=jar, gate=gate, at_least_bytes=size)
         finally:
             gate.step_out()
             if more:
-                self._turns.end(origin)
+                self._turns.end(origin, shown=shown)
+
+    def _browser_gates(self, assignment: Assignment, is_mine: Callable[[], bool]) -> BrowserGates:
+        """For one page. OriginPaused when it would be asked for in vain, as its like need an origin that is paused."""
+        needed = self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+        if needed & self._turns.paused:
+            raise OriginPaused
+        return BrowserGates(
+            self._turns,
+            lambda page: self._gate(assignment, is_mine, page=page),
+            budget=assignment.dataset.budget,
+            concurrency=assignment.retailer.fetch.concurrency,
+            policy=assignment.dataset.retry.policy,
+            is_mine=is_mine,
+            asked=needed,
+        )
 
     def _put_unready(self, assignment: Assignment, claim: Claim, unready: Unready, received: float) -> None:
         """The page was not asked for: what its context's set-up ran into is the attempt's failure."""
@@ -500,7 +527,7 @@ class Worker:
                 manifest_hash=assignment.frozen.manifest_hash,
                 worker_id=self._worker_id,
                 wanted=wanted,
-                lease_seconds=assignment.dataset.lease.lease_seconds,
+                lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
         if claims:
@@ -517,7 +544,7 @@ class Worker:
                 manifest_hash=assignment.frozen.manifest_hash,
                 worker_id=self._worker_id,
                 wanted=wanted,
-                lease_seconds=assignment.dataset.lease.lease_seconds,
+                lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
             )
         if claims:
@@ -543,6 +570,11 @@ class Worker:
                     raise StoreUnreachable(f"{error}. {AGAIN}") from error
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
+
+
+def _is_shown(assignment: Assignment) -> bool:
+    """Whether a browser has its pages."""
+    return assignment.retailer.fetch.via == "browser"
 
 
 def _wanted(assignments: Sequence[Assignment]) -> dict[str, int]:
@@ -571,9 +603,14 @@ async def worker(
     worker_id: str,
     connect_to: Mapping[str, tuple[str, int]],
     processes: int = 1,
+    browser: BrowserOptions | None = None,
     on_progress: Callable[[Item], None] = lambda _item: None,
 ) -> AsyncIterator[Worker]:
-    """A worker with its HTTP source and extraction processes, all of which end with it."""
+    """A worker with its sources and extraction processes, all of which end with it."""
     give_back()
-    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(processes) as extractors:
-        yield Worker(pool, source, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)
+    async with Sources(connect_to, browser) as sources, ExtractorPool(processes) as extractors:
+        worker = Worker(pool, sources, extractors, artifacts=artifacts, worker_id=worker_id, on_progress=on_progress)
+        try:
+            yield worker
+        finally:
+            worker.tally.browser.update(sources.browser.counts)

@@ -41,9 +41,10 @@ def conclude(
         result.reached = True
         result.body = answer.body
         result.content_type = answer.headers.get("content-type")
+        result.reason = answer.remark or None
     if judged is not None:
         result.page_state = judged.page_state
-        result.reason = judged.reason or None
+        result.reason = "; ".join(filter(None, (judged.reason, result.reason))) or None
         result.collisions = judged.collisions
         result.template = judged.template
         # A page that was stored tells of the site as it was.
@@ -82,8 +83,10 @@ def conclude(
     result.rate_limited = int(failure is FailureClass.RATE_LIMITED)
     result.pause_origin_seconds = decision.pause_origin_seconds
     result.pause_doubles = wait is None
-    # What was tried before waits for itself already, and one page that never answers is no outage.
-    if failure in (FailureClass.TRANSPORT, FailureClass.TIMEOUT) and claim.attempt_count == 1:
+    # What was tried before waits for itself already, and one page that never answers is no outage; nor is one that a
+    # browser had from the site and could not show.
+    silent = failure in (FailureClass.TRANSPORT, FailureClass.TIMEOUT) and answer.status is None
+    if silent and claim.attempt_count == 1:
         result.reached = False
         result.unreached_pause_seconds = assignment.dataset.retry.base_seconds
     if failure is FailureClass.GONE and result.page_state is None:

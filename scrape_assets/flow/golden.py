@@ -17,6 +17,7 @@ from scrape_assets.flow import plan, stored, trial
 from scrape_assets.flow.sessions import Unready
 from scrape_assets.rules import fields, golden, urls
 from scrape_assets.rules.page import FetchFailure, Response
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement
 from scrape_assets.store.observe import StoredPage
 
@@ -103,11 +104,14 @@ async def fetched(
     *,
     window: str,
     connect_to: Mapping[str, tuple[str, int]],
+    browser: BrowserOptions | None = None,
     context: str,
 ) -> Recorded:
     """The page as the site answers now; ScrapeAssetsError when there is no whole answer."""
     try:
-        answer, judged = await trial.ask(dataset, retailer, url, window=window, connect_to=connect_to, context=context)
+        answer, judged = await trial.ask(
+            dataset, retailer, url, window=window, connect_to=connect_to, browser=browser, context=context
+        )
     except Unready as unready:
         why = unready.answer.reason if isinstance(unready.answer, FetchFailure) else f"status {unready.answer.status}"
         reason = unready.judged.reason if unready.judged else why

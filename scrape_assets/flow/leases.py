@@ -47,8 +47,7 @@ class Held:
     @property
     def granted_seconds(self) -> float:
         """How long a claim is granted for: its lease, or its deadline where that comes first."""
-        rule = self.assignment.dataset.lease
-        return min(rule.lease_seconds, rule.deadline_seconds)
+        return min(self.assignment.lease_seconds, self.assignment.dataset.lease.deadline_seconds)
 
 
 class Leases:

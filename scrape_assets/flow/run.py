@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.errors import Interrupted, ManifestChanged
-from scrape_assets.flow import accept, collect, judging
+from scrape_assets.flow import accept, collect, fetch, judging
 from scrape_assets.flow import plan as planning
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Tally
 from scrape_assets.flow.commit import Item
 from scrape_assets.flow.plan import PlannedRetailer
 from scrape_assets.rules import keys
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.store import lease, postgres, runs
 from scrape_assets.store.postgres import Pool
 
@@ -30,6 +31,7 @@ class Machine:
     worker_id: str
     connect_to: Mapping[str, tuple[str, int]]
     processes: int = 1
+    browser: BrowserOptions = field(default_factory=BrowserOptions)
 
 
 def assignments(
@@ -81,7 +83,9 @@ async def collect_partitions(
     """Nothing of these partitions is open; Interrupted when the worker was stopped before that.
 
     A partition with a canary is collected in two steps: the rest follows only when the canary was judged good.
+    BrowserUnavailable, before anything is claimed, when one needs a browser and this machine has none.
     """
+    fetch.require((one.retailer for one in work), machine.browser)
     total = Tally()
     left = list(work)
     while left:
@@ -113,6 +117,7 @@ async def _collect(
         worker_id=machine.worker_id,
         connect_to=machine.connect_to,
         processes=machine.processes,
+        browser=machine.browser,
         on_progress=on_progress,
     ) as worker:
         on_worker(worker)

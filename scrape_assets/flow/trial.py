@@ -10,15 +10,17 @@ from scrape_assets.datasets import declaration, page_objects
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.datasets.problems import nearest
 from scrape_assets.errors import DeclarationError, ScrapeAssetsError
-from scrape_assets.flow import plan, recover, sessions, stored
+from scrape_assets.flow import fetch, plan, recover, sessions, stored
 from scrape_assets.flow.assignment import Assignment
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.rules import fields, urls
 from scrape_assets.rules import recovery as rules
 from scrape_assets.rules.page import FetchFailure, Request, Response
 from scrape_assets.rules.spec import ExtractRule
 from scrape_assets.rules.states import FailureClass
+from scrape_assets.sources.chromium import BrowserOptions
 from scrape_assets.sources.extractor import ExtractorPool, Judgement, Setup
-from scrape_assets.sources.http import HttpSource, Jar
+from scrape_assets.sources.http import Jar
 from scrape_assets.store import observe, postgres, recovery, runs
 from scrape_assets.store.observe import StoredPage
 from scrape_assets.store.postgres import Pool
@@ -31,6 +33,7 @@ async def ask(
     *,
     window: str,
     connect_to: Mapping[str, tuple[str, int]],
+    browser: BrowserOptions | None = None,
     context: str = "",
 ) -> tuple[Response | FetchFailure, Judgement | None]:
     """The site's answer in this context, and what it says; outside the origin's rate, and nothing is stored.
@@ -44,21 +47,18 @@ async def ask(
     if not urls.within(retailer.site, canonical):
         raise DeclarationError(f"{url} is not on {retailer.name}'s site {retailer.site}")
     read_by = setup(dataset, retailer, window)
-    async with HttpSource(connect_to=connect_to) as source, ExtractorPool(1) as extractors:
+    browser = browser or BrowserOptions()
+    fetch.require([retailer], browser)
+    async with Sources(connect_to, browser) as sources, ExtractorPool(1) as extractors:
 
-        async def fetch(request: Request, jar: Jar | None) -> Response | FetchFailure:
-            return await source.fetch(
-                request,
-                site=retailer.site,
-                headers=declaration.request_headers(dataset, retailer),
-                timeout_seconds=retailer.fetch.timeout_seconds,
-                max_body_bytes=retailer.fetch.max_body_bytes,
-                allow_private=retailer.fetch.allow_private,
-                jar=jar,
-            )
+        async def asked(request: Request, jar: Jar | None) -> Response | FetchFailure:
+            return await sources.ask(dataset, retailer, request, jar=jar)
 
-        jar = await sessions.set_up(context, retailer, fetch, extractors, read_by) if context else None
-        answer = await fetch(Request(canonical), jar)
+        jar = await sessions.set_up(context, retailer, asked, extractors, read_by) if context else None
+        if retailer.fetch.via == "browser":
+            answer = await sources.show(dataset, retailer, canonical, jar=jar)
+        else:
+            answer = await asked(Request(canonical), jar)
         if isinstance(answer, FetchFailure):
             return answer, None
         return answer, await extractors.judge(answer, read_by, canonical_url=canonical, context=context)
@@ -97,11 +97,14 @@ async def try_page(
     *,
     window: str,
     connect_to: Mapping[str, tuple[str, int]],
+    browser: BrowserOptions | None = None,
     context: str = "",
 ) -> dict[str, Any]:
     """The page's state, and every field of every row with what gave it."""
     try:
-        answer, judged = await ask(dataset, retailer, url, window=window, connect_to=connect_to, context=context)
+        answer, judged = await ask(
+            dataset, retailer, url, window=window, connect_to=connect_to, browser=browser, context=context
+        )
     except sessions.Unready as unready:
         answer, judged = unready.answer, unready.judged
     if isinstance(answer, FetchFailure):
@@ -130,6 +133,7 @@ def told(url: str, answer: Response, judged: Judgement, rule: ExtractRule, conte
         "page_state": judged.page_state,
         "failure_class": judged.failure_class,
         "reason": judged.reason,
+        "remark": answer.remark,
         "milliseconds": round(judged.seconds * 1000, 1),
         "rows": [
             {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,12 @@ from scrape_assets.store.postgres import Pool
 
 SHARE_SECONDS = 1.0
 """How often a worker's shares are looked at again: how soon a new worker gets its part."""
+
+SLOT_SECONDS = 0.02
+"""How soon a browser's request looks again for room at an origin that has none."""
+
+MAX_NEEDED = 100
+"""Origins remembered of one retailer's pages in a browser."""
 
 SLOW_GAP_SECONDS = 1.0
 """From this gap on only one request waits with an open connection: a site would not keep more open for so long."""
@@ -84,6 +90,10 @@ class Turns:
         self._wanted: dict[str, int] = {}
         self._patience = 300.0
         self._in_flight: Counter[str] = Counter()
+        self._shown: Counter[str] = Counter()
+        """Of those in flight, pages by a browser, whose requests are counted one by one instead."""
+        self._requests: Counter[str] = Counter()
+        self._queued: Counter[str] = Counter()
         self._silent: Counter[str] = Counter()
         self._blocks: dict[str, _Block] = {}
         self._held: dict[str, datetime] = {}
@@ -117,7 +127,9 @@ class Turns:
         """What is mine now at each origin is known."""
         async with self._refreshing:
             asked = now()
-            uses = {name: (wanted, self._in_flight[name]) for name, wanted in self._wanted.items()}
+            uses = {
+                name: (wanted, max(self._in_flight[name], self._busy(name))) for name, wanted in self._wanted.items()
+            }
             if uses:
                 self._shares.update(await self._apart(self._share, uses))
             self._confirmed = asked
@@ -131,29 +143,63 @@ class Turns:
 
     def room(self, origin: str) -> int:
         """How many more requests may be in flight at the origin; none on a share that has run out meanwhile."""
-        share = self._shares.get(origin)
-        if share is None or now() - self._confirmed > self._granted:
-            return 0
-        return share.slots - self._in_flight[origin]
+        return self._slots(origin) - max(self._in_flight[origin], self._busy(origin) + self._queued[origin])
 
     def is_unknown(self, origin: str) -> bool:
         """Whether nobody said yet what this worker's part of it is."""
         return origin not in self._shares
 
-    async def get_to_know(self, origin: str, budget: Budget) -> None:
+    async def get_to_know(self, origin: str, budget: Budget, wanted: int = 1) -> None:
         """The origin has its budget, and this worker a share of it."""
         with suppress(StoreUnreachable):
             await self._apart(self._declare, origin, budget)
-            self._wanted.setdefault(origin, 1)
+            self._wanted.setdefault(origin, wanted)
             await self.refresh()
 
-    def begin(self, origin: str) -> None:
-        """A page of the origin is on its way."""
+    def begin(self, origin: str, *, shown: bool = False) -> None:
+        """A page of the origin is on its way; `shown`: a browser has it, and asks for `slot` for each request."""
         self._in_flight[origin] += 1
+        self._shown[origin] += shown
 
-    def end(self, origin: str) -> None:
+    def end(self, origin: str, *, shown: bool = False) -> None:
         """It has its answer, or was given up."""
         self._in_flight[origin] -= 1
+        self._shown[origin] -= shown
+
+    @asynccontextmanager
+    async def slot(self, origin: str, is_mine: Callable[[], bool]) -> AsyncIterator[None]:
+        """One of this worker's requests in flight, for a browser's. OriginPaused, or TurnLost, as `take`.
+
+        Its page's own place stands for one of them, so that a page is never waited for by its own requests; nothing
+        is waited for with one in hand but the turn and the answer.
+        """
+        self._queued[origin] += 1
+        try:
+            while self._slots(origin) <= self._busy(origin):
+                self._may_wait(origin, is_mine)
+                await asyncio.sleep(SLOT_SECONDS)
+        finally:
+            self._queued[origin] -= 1
+        self._requests[origin] += 1
+        try:
+            yield
+        finally:
+            self._requests[origin] -= 1
+
+    def _busy(self, origin: str) -> int:
+        """Requests in flight, those of browsers among them."""
+        return self._in_flight[origin] - self._shown[origin] + self._requests[origin]
+
+    def _slots(self, origin: str) -> int:
+        """What is mine; nothing on a share that has run out meanwhile."""
+        share = self._shares.get(origin)
+        return 0 if share is None or now() - self._confirmed > self._granted else share.slots
+
+    def _may_wait(self, origin: str, is_mine: Callable[[], bool]) -> None:
+        if not is_mine():
+            raise TurnLost
+        if origin in self.paused:
+            raise OriginPaused
 
     def is_slow(self, origin: str) -> bool:
         """Whether requests wait in line before they open a connection."""
@@ -171,10 +217,7 @@ class Turns:
             return
         async with self._locks[origin]:
             while True:
-                if not is_mine():
-                    raise TurnLost
-                if origin in self.paused:
-                    raise OriginPaused
+                self._may_wait(origin, is_mine)
                 if await self._start(origin):
                     return
                 await self._ask(origin, hold_seconds)
@@ -189,7 +232,7 @@ class Turns:
             self.paused.add(origin)
             with suppress(StoreUnreachable):
                 await self._apart(self._pause, origin, said, policy)
-        elif answer.failure_class in (FailureClass.TRANSPORT, FailureClass.TIMEOUT):
+        elif answer.failure_class in (FailureClass.TRANSPORT, FailureClass.TIMEOUT) and answer.status is None:
             self._silent[origin] += 1
             if self._silent[origin] >= SILENT:
                 # Until the next look at the store, which counts what all workers met.
@@ -347,3 +390,53 @@ class PageGate:
     async def answered(self, origin: str) -> None:
         """That request has its answer."""
         await self._turns.answered(origin)
+
+
+class BrowserGates:
+    """Leave for each request of one page in a browser: a slot and a turn of its own origin, asked for one by one."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        gate: Callable[[bool], PageGate],
+        *,
+        budget: Callable[[str], Budget],
+        concurrency: int,
+        policy: RetryPolicy,
+        is_mine: Callable[[], bool],
+        asked: set[str],
+    ) -> None:
+        self._turns = turns
+        self._gate = gate
+        self._budget = budget
+        self._concurrency = concurrency
+        self._policy = policy
+        self._is_mine = is_mine
+        self._asked = asked
+        """All origins that this retailer's pages have asked."""
+
+    @asynccontextmanager
+    async def stand(self, origin: str, *, page: bool) -> AsyncIterator[PageGate]:
+        """The gate of one request, when it may open its connection. OriginPaused, or TurnLost, when it may not.
+
+        Only a page is held against robots.txt, not what it needs.
+        """
+        if len(self._asked) < MAX_NEEDED:
+            self._asked.add(origin)
+        if self._turns.is_unknown(origin):
+            await self._turns.get_to_know(origin, self._budget(origin), self._concurrency)
+        gate = self._gate(page)
+        async with self._turns.slot(origin, self._is_mine):
+            try:
+                await gate.line_up(origin)
+                yield gate
+            finally:
+                gate.step_out()
+
+    async def objection(self, url: str) -> str | None:
+        """What keeps the page from moving there."""
+        return await self._gate(True).objection(url)
+
+    async def heed(self, origin: str, answer: Response) -> None:
+        """A 429 to what a page needs is the origin's word like any other."""
+        await self._turns.heed(origin, answer, self._policy)

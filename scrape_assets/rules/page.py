@@ -23,7 +23,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A site's answer, whole and inflated, not yet judged. Header names are lower case."""
+    """A site's answer, whole and inflated, not yet judged.
+
+    Header names are lower case; a header that came twice is joined by commas, `set-cookie` by line feeds. `remark`
+    says what else was asked for to get it, where that is worth a word.
+    """
 
     url: str
     final_url: str
@@ -31,6 +35,7 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     redirects: tuple[str, ...] = field(default=())
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from functools import lru_cache, partial
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import aiohttp
 import httpx
@@ -142,6 +142,16 @@ class _Transport(AiohttpTransport):
         )
 
 
+class Cookie(NamedTuple):
+    """A cookie that a site set, with where it is sent."""
+
+    name: str
+    value: str
+    domain: str
+    path: str
+    secure: bool
+
+
 class Jar:
     """The cookies of one context of one retailer, kept from page to page; they never leave the process."""
 
@@ -158,6 +168,10 @@ class Jar:
     def send(self, request: httpx.Request) -> None:
         """The request carries the cookies that belong to its address."""
         self._cookies.set_cookie_header(request)
+
+    def cookies(self) -> tuple[Cookie, ...]:
+        """All that is in it, for a browser to have as well."""
+        return tuple(Cookie(one.name, one.value or "", one.domain, one.path, one.secure) for one in self._cookies.jar)
 
 
 class HttpSource:
@@ -324,9 +338,21 @@ class _Fetch:
     ) -> httpx.Response:
         if self._gate is None:
             return await transport.handle_async_request(request)
-        token = _TURN.set(partial(_wait, self._gate, asked, deadline))
+        gate, taken = self._gate, False
+
+        async def turn() -> None:
+            nonlocal taken
+            await _wait(gate, asked, deadline)
+            taken = True
+
+        token = _TURN.set(turn)
         try:
             return await transport.handle_async_request(request)
+        except BaseException:
+            # Given up or broken off: it has no answer to come, and the origin's next request need not wait for one.
+            if taken:
+                await gate.answered(asked)
+            raise
         finally:
             _TURN.reset(token)
 
@@ -337,7 +363,9 @@ class _Fetch:
         headers: dict[str, str] = {}
         for raw_name, raw_value in raw:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+            # A cookie's own expiry date has a comma in it.
+            between = "\n" if name == "set-cookie" else ", "
+            headers[name] = f"{headers[name]}{between}{value}" if name in headers else value
         body = await self._body(answer, headers)
         if isinstance(body, FetchFailure):
             if answer.is_success:
@@ -449,7 +477,7 @@ def _host(site: str) -> str:
 def _refusal(host: str, address: str) -> str:
     return (
         f"address {address} of host {host} is {refused(address)}; pages are fetched from public addresses only, "
-        "unless the site is declared by its IP address or with allow_private"
+        "unless it is the very host of `site`, declared by its IP address or with allow_private"
     )
 
 

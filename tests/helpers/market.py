@@ -35,6 +35,7 @@ class Market:
         self.setup_seconds = 0.0
         self.needs_token = False
         self.expires_after: int | None = None
+        self.by_script = False
         self.lock = threading.Lock()
         self._numbers = itertools.count(1)
 
@@ -64,6 +65,13 @@ def market() -> Iterator[Market]:
             self._note("")
             if self.path == "/robots.txt":
                 self._say(404, "")
+            elif it.by_script and self.path.startswith("/p/"):
+                self._expire()
+                self._say(
+                    200,
+                    "<!doctype html><div id=app></div><script>fetch('/part' + location.pathname)"
+                    ".then(answer => answer.text()).then(text => { app.innerHTML = text })</script>",
+                )
             elif self.path == "/store":
                 self._say(200, "<form action=/set-zip><input name=csrf value=t-1></form>", {"set-cookie": "seen=1"})
             else:
@@ -89,11 +97,7 @@ def market() -> Iterator[Market]:
             cookies = dict(part.split("=", 1) for part in self.headers.get("cookie", "").split("; ") if part)
             with it.lock:
                 postcode = it.sessions.get(cookies.get("sid", ""), "00000")
-                if it.expires_after is not None and self.path.startswith("/p/"):
-                    it.expires_after -= 1
-                    if it.expires_after < 0:
-                        it.expires_after = None
-                        it.sessions.clear()
+            self._expire()
             price = 10 + SURCHARGE.get(postcode, 0)
             sku = self.path.rpartition("/")[2]
             self._say(
@@ -101,6 +105,14 @@ def market() -> Iterator[Market]:
                 f"<!doctype html><html><body><header>Delivery to <b class=zip>{postcode}</b></header><article class=offer>"
                 f"<h1>Product {sku}</h1><i class=sku>{sku}</i><b class=now>{price}.00</b></article></body></html>",
             )
+
+        def _expire(self) -> None:
+            with it.lock:
+                if it.expires_after is not None and self.path.startswith("/p/"):
+                    it.expires_after -= 1
+                    if it.expires_after < 0:
+                        it.expires_after = None
+                        it.sessions.clear()
 
         def _note(self, body: str) -> None:
             with it.lock:

@@ -35,12 +35,15 @@ def product(sku: str, price: str = "19.99", currency: str = "EUR", **more: str) 
 class Site:
     """`answer(path)` gives (status, headers, body), `requests` counts by path; robots.txt is apart of both.
 
-    `served_limit` paths are answered, others wait for `gate`.
+    `cookies`, `posted` and `conditions` (`If-None-Match`) are the last ones of each path. `served_limit` paths are answered, others wait for `gate`.
     """
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.answer: Callable[[str], tuple[int, dict[str, str], bytes]] = lambda path: (200, {}, product(path[3:]))
+        self.cookies: dict[str, str] = {}
+        self.posted: dict[str, bytes] = {}
+        self.conditions: dict[str, str] = {}
         self.served_limit: int | None = None
         self.gate = threading.Event()
         self.served: set[str] = set()
@@ -64,6 +67,9 @@ def site() -> Iterator[Site]:
                 return
             with it.lock:
                 it.requests[self.path] += 1
+                it.cookies[self.path] = self.headers.get("cookie", "")
+                it.conditions[self.path] = self.headers.get("if-none-match", "")
+                it.posted[self.path] = self.rfile.read(int(self.headers.get("content-length", 0)))
                 held = it.served_limit is not None and len(it.served | {self.path}) > it.served_limit
                 if not held:
                     it.served.add(self.path)
@@ -79,6 +85,8 @@ def site() -> Iterator[Site]:
                 self.wfile.write(body)
             except OSError:
                 self.close_connection = True
+
+        do_POST = do_GET
 
         def do_robots(self) -> None:
             with it.lock:

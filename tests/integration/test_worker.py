@@ -20,10 +20,10 @@ from scrape_assets.flow import collect, plan, run, verify
 from scrape_assets.flow.assignment import Assignment
 from scrape_assets.flow.collect import Worker
 from scrape_assets.flow.commit import Item
+from scrape_assets.flow.fetch import Sources
 from scrape_assets.flow.leases import Held, now
 from scrape_assets.flow.run import Machine
 from scrape_assets.sources.extractor import ExtractorPool
-from scrape_assets.sources.http import HttpSource
 from scrape_assets.store import lease, postgres
 from scrape_assets.store.lease import Lease
 from scrape_assets.store.postgres import Pool
@@ -230,7 +230,7 @@ def test_a_lease_that_may_have_run_out_is_asked_for_before_its_fetch(
     (origin,) = work.origins
 
     async def turn() -> tuple[Worker, Item]:
-        async with HttpSource() as source:
+        async with Sources() as source:
             worker = Worker(pool, source, ExtractorPool(1), artifacts=tmp_path / "artifacts", worker_id="w")
             (claim,) = worker._claim(work, origin, 1)
             if taken:
@@ -280,7 +280,7 @@ def test_a_machine_that_stood_still_for_longer_than_a_lease_costs_no_attempt(
 
 async def claimed(pool: Pool, folder: Path, work: Assignment) -> Lease:
     """A claim of worker `w` that nobody works on."""
-    async with HttpSource() as source:
+    async with Sources() as source:
         worker = Worker(pool, source, ExtractorPool(1), artifacts=folder / "artifacts", worker_id="w")
         (claim,) = worker._claim(work, work.origins[0], 1)
         return claim.lease
@@ -369,7 +369,7 @@ def test_work_that_is_cancelled_while_room_is_made_for_it_ends(
             rooms.append(self)
 
     async def cancelled() -> bool:
-        worker = Worker(pool, HttpSource(), ExtractorPool(1), artifacts=tmp_path, worker_id="w")
+        worker = Worker(pool, Sources(), ExtractorPool(1), artifacts=tmp_path, worker_id="w")
         worker._leases.body_bytes = 2 * collect.BACKLOG_BYTES  # there is no room
         monkeypatch.setattr(asyncio, "Event", Room)
         driving = asyncio.create_task(worker._drive(work))

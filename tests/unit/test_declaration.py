@@ -211,7 +211,11 @@ def test_a_wrong_dataset_file_gives_one_clear_line(tmp_path: Path, old: str, new
         ("https://books.example.com", "books.example.com", f"{R}:1: site: 'books.example.com' is not a site: the URL must start with http:// or https://; expected its address, as https://www.shop.example"),
         ("https://books.example.com", "https://books.example.com/es", f"{R}:1: site: 'https://books.example.com/es' names a page; expected the site alone, as https://books.example.com"),
         ("concurrency: 2", "concurrency: 0", f"{R}:13: fetch.concurrency: 0 is out of range; expected at least 1"),
-        ("concurrency: 2", "via: browser", f"{R}:13: fetch.via: 'browser' is not possible; expected http"),
+        ("concurrency: 2", "via: browsers", f"{R}:13: fetch.via: 'browsers' is not possible; did you mean 'browser'?"),
+        ("concurrency: 2", "wait_for: .now", f"{R}:13: fetch.wait_for: wait_for is for pages that a browser shows; expected via: browser beside it"),
+        ("concurrency: 2", "via: browser, wait_for: '>>'", f"{R}:13: fetch.wait_for: '>>' is not a CSS selector"),
+        ("concurrency: 2", "via: browser, block: [images]", f"{R}:13: fetch.block.0: 'images' is not possible; did you mean 'image'?"),
+        ("concurrency: 2", "via: browser, hosts: ['https://api.example']", f"{R}:13: fetch.hosts.0: 'https://api.example' is no host: the name alone, perhaps with a port, in lower case; expected one as api.shop.example"),
         ("concurrency: 2", "rate: 5", f"{R}:13: fetch.rate: 5 is not possible; expected requests per time and origin, as 5/s, 30/min or none"),
         ("css: .now", "css: #now", f"{R}:11: the file is not YAML: expected ',' or '}}', but got ':'; a # after a space begins a comment, quote a selector that has one"),
         ("concurrency: 2", "max_body: 10", f"{R}:13: fetch.max_body: 10 is not a size; expected a number above zero and its unit, as 10MB"),
@@ -504,3 +508,15 @@ def test_a_slip_of_the_finger_is_understood(tmp_path: Path, file: str, old: str,
         loaded(tmp_path, **{file: text.replace(old, new)})
     assert said in str(refused.value)
     assert "Input should be" not in str(refused.value)
+
+
+def test_a_host_that_pages_in_a_browser_may_ask_has_the_budget_of_those_who_ask_it(tmp_path: Path) -> None:
+    for name, via, rate in (("north", "browser", "1/s"), ("south", "http", "10s")):
+        hosts = "wait_for: .price, hosts: [api.example]" if via == "browser" else "concurrency: 8"
+        more = f"fetch: {{via: {via}, rate: {rate.replace('10s', '2/s')}, {hosts}}}"
+        make.dataset(tmp_path, {name: (f"https://{name}.example", ["/p/1"])}, more=more)
+    dataset = load.dataset(tmp_path, "prices")
+    assert dataset.budget("https://api.example").interval_seconds == 1.0
+    assert dataset.budget("https://eu.api.example").interval_seconds == 1.0
+    assert dataset.budget("https://south.example").interval_seconds == 0.5
+    assert dataset.budget("https://elsewhere.example").interval_seconds == 0.2

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from string import Template
 
-from scrape_assets.demo import catalogue
+from scrape_assets.demo import catalogue, lanterns
 
 DATASET = "shop"
 WINDOWS_BEFORE_TODAY = 7
@@ -34,7 +34,17 @@ READINGS = {
 }
 """Ways to declare its prices; one of them is right."""
 
-_TEMPLATES = Path(__file__).resolve().parent / "datasets" / DATASET
+_TEMPLATES = Path(__file__).resolve().parent / "datasets"
+
+
+def write_lanterns(folder: Path, front: str, *, start: date | None = None) -> None:
+    """Adds the dataset whose pages need a browser to the project in `folder`; the shop's front door is at `front`."""
+    target = folder / "datasets" / lanterns.RETAILER
+    (target / "retailers").mkdir(parents=True, exist_ok=True)
+    _render("dataset.yaml", target, start=_first(start))
+    _render(f"retailers/{lanterns.RETAILER}.yaml", target, site=front)
+    lines = ["url", *(front + lantern.path for lantern in lanterns.LANTERNS)]
+    (target / "retailers" / f"{lanterns.RETAILER}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None = None) -> None:
@@ -44,8 +54,7 @@ def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None 
     """
     target = folder / "datasets" / DATASET
     (target / "retailers").mkdir(parents=True, exist_ok=True)
-    first = start or datetime.now(UTC).date() - timedelta(days=WINDOWS_BEFORE_TODAY)
-    _render("dataset.yaml", target, start=first.isoformat(), coverage=f"{catalogue.coverage():.2f}")
+    _render("dataset.yaml", target, start=_first(start), coverage=f"{catalogue.coverage():.2f}")
     for retailer in catalogue.RETAILERS:
         _render(f"retailers/{retailer}.yaml", target, site=sites[retailer])
         lines = ["url", *catalogue.inventory(retailer, sites[retailer])]
@@ -54,7 +63,7 @@ def write_project(folder: Path, sites: Mapping[str, str], *, start: date | None 
     case.mkdir(parents=True, exist_ok=True)
     _render(f"{GOLDEN_PAGE}/page.json", target, site=sites[MENDED])
     for name in ("page.html", "expected.json"):
-        (case / name).write_bytes((_TEMPLATES / GOLDEN_PAGE / name).read_bytes())
+        (case / name).write_bytes((_TEMPLATES / DATASET / GOLDEN_PAGE / name).read_bytes())
 
 
 def read_prices(folder: Path, reading: str) -> None:
@@ -65,6 +74,11 @@ def read_prices(folder: Path, reading: str) -> None:
     file.write_text(text.replace(declared, READINGS[reading]), encoding="utf-8")
 
 
+def _first(start: date | None) -> str:
+    return (start or datetime.now(UTC).date() - timedelta(days=WINDOWS_BEFORE_TODAY)).isoformat()
+
+
 def _render(name: str, target: Path, **values: str) -> None:
-    template = Template((_TEMPLATES / name).read_text(encoding="utf-8"))
+    """The template of the dataset in whose folder it is written."""
+    template = Template((_TEMPLATES / target.name / name).read_text(encoding="utf-8"))
     (target / name).write_text(template.substitute(values), encoding="utf-8")
