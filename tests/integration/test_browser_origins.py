@@ -120,7 +120,7 @@ def selling(own: int, elsewhere: int, api: scripted.Site, seconds: float = 0.0) 
     return answer
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_each_request_of_a_page_takes_one_turn_of_its_own_origin_and_keeps_its_gap(
     pool: Pool, url: str, tmp_path: Path, workers: int
 ) -> None:
