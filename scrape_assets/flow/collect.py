@@ -442,7 +442,7 @@ class Worker:
         if objection := await gate.objection(request.url):
             return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
         lists = claim is not None and claim.discovers
-        size = SITEMAP_BYTES if lists else 0
+        size = SITEMAP_BYTES if lists and assignment.retailer.urls.mode == "sitemap" else 0
         dataset, retailer = assignment.dataset, assignment.retailer
         if more:
             self._turns.begin(origin, shown=shown)
@@ -554,7 +554,7 @@ class Worker:
     def _waiting(self, assignment: Assignment) -> lease.Waiting:
         run_id, retailer = assignment.run.run_id, assignment.retailer.name
         with postgres.transaction(self._pool) as tx:
-            discovery.admit(tx, run_id, retailer, assignment.retailer.fetch.open_tasks)
+            discovery.admit_unless_busy(tx, run_id, retailer, assignment.retailer.fetch.open_tasks)
             return lease.waiting(tx, run_id, retailer, assignment.frozen.manifest_hash)
 
     async def _patiently(self, act: Callable[..., Any], *arguments: Any) -> Any:

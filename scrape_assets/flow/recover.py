@@ -251,9 +251,9 @@ def _breaking(
     if check is None:
         return []
     if rule == "discovery":
-        unread = [task for task in ended if task.discovers and task.state != "committed"]
-        # Where all of them were read, what they named is not all: the lists are walked again.
-        return unread or [task for task in ended if task.discovers and not check.passed]
+        broken = [task for task in ended if task.discovers and (task.state != "committed" or task.problem)]
+        # Where all of them were read well, what they named is not all: the lists are walked again.
+        return broken or [task for task in ended if task.discovers and not check.passed]
     if check.pages:
         return [task for task in ended if task.state == "committed" and task.url in check.pages]
     # A rule about all rows together, as their number: each of them may be the cause.

@@ -40,9 +40,10 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     The partition's lock is held, and the page's fence has passed.
     """
     retailer = found.retailer
+    sql.execute(tx, "forget_links", run_id=run_id, parent=parent)
     added = _children(tx, parent, found, found.children)
     if found.problem is not None:
-        sql.execute(tx, "set_discovery_problem", run_id=run_id, retailer=retailer, problem=found.problem)
+        sql.execute(tx, "set_discovery_problem", parent=parent, problem=found.problem)
     # Only these have a next page; sitemaps, listings and links name all they know at once.
     if found.mode in ("cursor", "offset"):
         before = None
@@ -61,7 +62,7 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
         if step.goes_on and found.next is not None:
             _children(tx, parent, found, [{**found.next, "barren": step.barren}])
         elif step.problem:
-            sql.execute(tx, "set_discovery_problem", run_id=run_id, retailer=retailer, problem=step.problem)
+            sql.execute(tx, "set_discovery_problem", parent=parent, problem=step.problem)
         elif found.again is not None:
             _children(tx, parent, found, [found.again])
     elif found.again is not None and not sql.one(tx, "pages_left", parent=parent).left:
@@ -81,8 +82,15 @@ def _children(tx: Transaction, parent: UUID, found: Discovered, children: Sequen
 
 
 def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:
-    """How many pages of the frontier are tasks now; no origin has more open ones than that."""
+    """How many pages of the frontier are tasks now; no origin has more open ones than that. The partition is locked."""
     return int(sql.one(tx, "admit", run_id=run_id, retailer=retailer, open=open_tasks).admitted)
+
+
+def admit_unless_busy(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:
+    """The same by whoever has no lock; none while somebody else decides about the partition, who lets them in too."""
+    if sql.maybe(tx, "try_lock_partition", run_id=run_id, retailer=retailer) is None:
+        return 0
+    return admit(tx, run_id, retailer, open_tasks)
 
 
 def waiting(tx: Transaction, run_id: str) -> list[Any]:

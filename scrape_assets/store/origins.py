@@ -57,7 +57,11 @@ class RobotsFile(NamedTuple):
 
 def declare(tx: Transaction, origins: Sequence[str], budget: Budget) -> None:
     """The budget holds for every worker from now on."""
-    sql.execute(tx, "declare_origins", origins=list(origins), **budget._asdict())
+    asked = {"origins": list(origins), **budget._asdict()}
+    sql.execute(tx, "keep_budgets", **asked)
+    # What another dataset declares at this very moment is seen once its line here is passed.
+    sql.many(tx, "lock_origins", origins=asked["origins"])
+    sql.execute(tx, "declare_origins", origins=asked["origins"])
 
 
 def share(

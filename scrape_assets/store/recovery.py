@@ -29,6 +29,8 @@ class EndedTask(NamedTuple):
     last_failure_class: str | None
     failure_class: str | None
     page_state: str | None
+    problem: str | None
+    """Why what the page named cannot be all of it."""
     extractor_version: str | None
     sha256: str | None
     place: Place | None
@@ -93,7 +95,7 @@ def ended(
         failure_class=failure_class,
         urls=None if urls is None else list(urls),
     )
-    return [EndedTask._make((*row[:13], Place(*row[13:]) if row.segment is not None else None)) for row in rows]
+    return [EndedTask._make((*row[:14], Place(*row[14:]) if row.segment is not None else None)) for row in rows]
 
 
 def joining(tx: Transaction, run_id: str, retailer: str) -> tuple[int, int]:
@@ -160,7 +162,6 @@ def open_batch(tx: Transaction, batch: Batch, *, generation: int, collecting: bo
         from_artifacts=sum(row.stored for row in taken),
     )
     sql.execute(tx, "join_frontier", **key, recovery_batch_id=batch.recovery_batch_id, generation=generation)
-    sql.execute(tx, "read_lists_again", **key, recovery_batch_id=batch.recovery_batch_id)
     sql.execute(
         tx,
         "enter_batch",

@@ -1,59 +1,58 @@
--- name: declare_origins :none
--- A declared budget is live: it holds for all workers at once, together with what other datasets declare for the
--- origin. A pause is left alone, but one for a day's requests that are more now.
+-- name: keep_budgets :none
+-- What this dataset declares for each origin. Its row, if there is none, so that it can be locked.
 with mine as materialized (
     select name as origin, %(dataset_id)s as dataset_id, %(interval_seconds)s::float8 as interval_seconds,
            %(concurrency)s::integer as concurrency, %(gap_through_response)s::boolean as gap_through_response,
            %(per_day)s::integer as per_day, %(calm_seconds)s::float8 as calm_seconds,
            %(obeys_robots)s::boolean as obeys_robots
       from unnest(%(origins)s::text[]) as name
-), kept as (
-    insert into scrape.origin_budgets as b (origin, dataset_id, interval_seconds, concurrency, gap_through_response,
-                                            per_day, calm_seconds, obeys_robots)
-    select * from mine order by origin
-    on conflict (origin, dataset_id) do update
-       set interval_seconds = excluded.interval_seconds, concurrency = excluded.concurrency,
-           gap_through_response = excluded.gap_through_response, per_day = excluded.per_day,
-           calm_seconds = excluded.calm_seconds, obeys_robots = excluded.obeys_robots, declared_at = clock_timestamp()
-     where b.declared_at < clock_timestamp() - interval '1 hour'
-        or (b.interval_seconds, b.concurrency, b.gap_through_response, b.calm_seconds, b.obeys_robots)
-           <> (excluded.interval_seconds, excluded.concurrency, excluded.gap_through_response, excluded.calm_seconds,
-               excluded.obeys_robots)
-        or b.per_day is distinct from excluded.per_day
-), strictest as (
-    select origin, max(interval_seconds) as interval_seconds, min(concurrency) as concurrency,
-           bool_or(gap_through_response) as gap_through_response, min(per_day) as per_day,
-           max(calm_seconds) as calm_seconds
-      from (select * from mine
-             union all
-            select b.origin, b.dataset_id, b.interval_seconds, b.concurrency, b.gap_through_response, b.per_day,
-                   b.calm_seconds, b.obeys_robots
-              from scrape.origin_budgets b
-             where b.origin = any(%(origins)s::text[]) and b.dataset_id <> %(dataset_id)s
-               and b.declared_at > clock_timestamp() - interval '30 days') declared
-     group by origin
+), known as (
+    insert into scrape.origins (origin, interval_seconds, concurrency, gap_through_response, per_day, calm_seconds)
+    select origin, interval_seconds, concurrency, gap_through_response, per_day, calm_seconds
+      from mine
+     order by origin
+    on conflict do nothing
 )
-insert into scrape.origins as o (origin, interval_seconds, concurrency, gap_through_response, per_day, calm_seconds)
-select origin, interval_seconds, concurrency, gap_through_response, per_day, calm_seconds
-  from strictest
- order by origin
-on conflict (origin) do update
+insert into scrape.origin_budgets as b (origin, dataset_id, interval_seconds, concurrency, gap_through_response,
+                                        per_day, calm_seconds, obeys_robots)
+select * from mine order by origin
+on conflict (origin, dataset_id) do update
    set interval_seconds = excluded.interval_seconds, concurrency = excluded.concurrency,
        gap_through_response = excluded.gap_through_response, per_day = excluded.per_day,
-       calm_seconds = excluded.calm_seconds,
-       robots_delay = case when %(obeys_robots)s::boolean or exists (
-                                select from scrape.origin_budgets b
-                                 where b.origin = excluded.origin and b.dataset_id <> %(dataset_id)s and b.obeys_robots
-                                   and b.declared_at > clock_timestamp() - interval '30 days')
-                           then o.robots_delay else 0 end,
-       (paused_until, pause_reason) = (
-           select case when not over then o.paused_until end, case when not over then o.pause_reason end
-             from (select o.per_day is distinct from excluded.per_day
-                          and coalesce(o.pause_reason like 'its %% requests of this day%%', false) as over) as day)
- where (o.interval_seconds, o.concurrency, o.gap_through_response, o.calm_seconds)
-       <> (excluded.interval_seconds, excluded.concurrency, excluded.gap_through_response, excluded.calm_seconds)
-    or o.per_day is distinct from excluded.per_day
-    or (o.robots_delay <> 0 and not %(obeys_robots)s::boolean);
+       calm_seconds = excluded.calm_seconds, obeys_robots = excluded.obeys_robots, declared_at = clock_timestamp()
+ where b.declared_at < clock_timestamp() - interval '1 hour'
+    or (b.interval_seconds, b.concurrency, b.gap_through_response, b.calm_seconds, b.obeys_robots)
+       <> (excluded.interval_seconds, excluded.concurrency, excluded.gap_through_response, excluded.calm_seconds,
+           excluded.obeys_robots)
+    or b.per_day is distinct from excluded.per_day;
+
+-- name: declare_origins :none
+-- A declared budget is live: what the strictest dataset declares holds for all workers at once. A pause is left alone,
+-- but one for a day's requests that are more now. Comes after `lock_origins`.
+with strictest as (
+    select b.origin, max(b.interval_seconds) as interval_seconds, min(b.concurrency) as concurrency,
+           bool_or(b.gap_through_response) as gap_through_response, min(b.per_day) as per_day,
+           max(b.calm_seconds) as calm_seconds, bool_or(b.obeys_robots) as obeys_robots
+      from scrape.origin_budgets b
+     where b.origin = any(%(origins)s::text[]) and b.declared_at > clock_timestamp() - interval '30 days'
+     group by b.origin
+)
+update scrape.origins o
+   set interval_seconds = s.interval_seconds, concurrency = s.concurrency,
+       gap_through_response = s.gap_through_response, per_day = s.per_day, calm_seconds = s.calm_seconds,
+       robots_delay = case when s.obeys_robots then o.robots_delay else 0 end,
+       paused_until = case when not day.is_over then o.paused_until end,
+       pause_reason = case when not day.is_over then o.pause_reason end
+  from strictest s
+ cross join lateral (
+       select p.per_day is distinct from s.per_day
+              and coalesce(p.pause_reason like 'its %% requests of this day%%', false) as is_over
+         from scrape.origins p where p.origin = s.origin) day
+ where o.origin = s.origin
+   and ((o.interval_seconds, o.concurrency, o.gap_through_response, o.calm_seconds)
+        <> (s.interval_seconds, s.concurrency, s.gap_through_response, s.calm_seconds)
+        or o.per_day is distinct from s.per_day
+        or (o.robots_delay <> 0 and not s.obeys_robots));
 
 -- name: lock_origin :maybe
 -- Claims and turns of one origin come one after the other. In a statement of its own, so that whoever waited here sees

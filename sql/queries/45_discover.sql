@@ -1,6 +1,20 @@
+-- name: try_lock_partition :maybe
+-- Whoever lets pages in from the frontier holds it: a commit that names one of them could not see it go.
+select retailer
+  from scrape.run_partitions
+ where run_id = %(run_id)s and retailer = %(retailer)s
+   for no key update skip locked;
+
+-- name: forget_links :none
+-- The page is read again: what it named before it may not name any more.
+update scrape.links
+   set current = false
+ where run_id = %(run_id)s and parent_key = %(parent)s and current;
+
 -- name: add_children :one
--- What a page names waits in the frontier, once; `fresh`: how many items no other page of its own list had named. The
--- page's commit is the only one that writes them, under the lock of its partition.
+-- What a page names waits in the frontier, once; `fresh`: how many items no page before it in its own list has named.
+-- One that is still to be read again has named nothing. The page's commit is the only one that writes them, under the
+-- lock of its partition.
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
         task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, entity text,
@@ -23,7 +37,7 @@ with found as materialized (
     select p.run_id, p.retailer, p.task_key, f.task_key, f.position
       from found f cross join parent p
      order by f.task_key
-    on conflict do nothing
+    on conflict (run_id, parent_key, child_key) do update set current = true, position = excluded.position
 ), counted as (
     update scrape.run_partitions r
        set planned = r.planned + (select count(*) from waiting),
@@ -36,16 +50,24 @@ select (select count(*)
          where not f.discovers
            and not exists (select from scrape.links l join scrape.tasks other on other.task_key = l.parent_key
                             where l.run_id = p.run_id and l.child_key = f.task_key and l.parent_key <> p.task_key
+                              and l.current and other.state = 'committed' and other.depth < p.depth
                               and other.page_type = p.page_type and other.context = p.context
                               and coalesce(other.entity, other.canonical_url) = coalesce(p.entity, p.canonical_url))) as fresh,
        array(select distinct origin from waiting order by origin) as origins;
 
 -- name: named_elsewhere :maybe
--- The page before this one that named that page already: a chain that comes back to itself.
+-- The page before this one that named that page already: a chain that comes back to itself. A first page was named by
+-- the declaration.
 select t.canonical_url
   from scrape.links l
   join scrape.tasks t on t.task_key = l.parent_key
+  join scrape.tasks p on p.task_key = %(parent)s
  where l.run_id = %(run_id)s and l.child_key = %(child)s and l.parent_key <> %(parent)s
+   and l.current and t.state = 'committed' and t.depth < p.depth
+union all
+select 'the declaration' as canonical_url
+  from scrape.tasks t
+ where t.task_key = %(child)s and t.depth = 0
  limit 1;
 
 -- name: pages_left :one
@@ -61,10 +83,10 @@ select exists (select from scrape.tasks t
  where p.task_key = %(parent)s;
 
 -- name: set_discovery_problem :none
--- The first one stands: what comes after it follows from it.
-update scrape.run_partitions
-   set discovery_problem = coalesce(discovery_problem, %(problem)s)
- where run_id = %(run_id)s and retailer = %(retailer)s;
+-- The first one stands until the page is read again.
+update scrape.tasks
+   set problem = coalesce(problem, %(problem)s)
+ where task_key = %(parent)s;
 
 -- name: admit :one
 -- transition: task - -> pending
@@ -97,6 +119,7 @@ with room as materialized (
            priority, max_attempts, generation, recovery_batch_id, modified_at
       from picked
      order by task_key
+    on conflict (task_key) do nothing
     returning 1
 )
 select count(*) as admitted from admitted;
@@ -120,23 +143,23 @@ select count(distinct t.canonical_url) as addresses
 select count(*) filter (where t.discovers) as pages,
        count(*) filter (where t.discovers and t.state = 'committed') as read,
        count(*) filter (where not t.discovers) as items,
-       max(p.discovery_problem) as problem,
+       min(t.problem) as problem,
        (select count(distinct l.child_key)
           from scrape.links l
-          join scrape.tasks parent on parent.task_key = l.parent_key
+          join scrape.tasks parent on parent.task_key = l.parent_key and l.current
           join scrape.tasks child on child.task_key = l.child_key
          where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type in ('listing-1', 'offset-1') and not child.discovers)
          as first_pass,
        (select count(distinct l.child_key)
           from scrape.links l
-          join scrape.tasks parent on parent.task_key = l.parent_key
+          join scrape.tasks parent on parent.task_key = l.parent_key and l.current
           join scrape.tasks child on child.task_key = l.child_key
          where l.run_id = %(run_id)s and l.retailer = %(retailer)s and parent.page_type in ('listing-2', 'offset-2') and not child.discovers)
          as second_pass,
        (select count(*)
           from (select l.child_key
                   from scrape.links l
-                  join scrape.tasks parent on parent.task_key = l.parent_key
+                  join scrape.tasks parent on parent.task_key = l.parent_key and l.current
                   join scrape.tasks child on child.task_key = l.child_key
                  where l.run_id = %(run_id)s and l.retailer = %(retailer)s
                    and parent.page_type ~ '^(listing|offset)-[12]$' and not child.discovers

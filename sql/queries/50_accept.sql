@@ -247,6 +247,7 @@ select c.run_id, c.retailer, r.collection_window
    and not exists (select 1 from scrape.tasks t
                     where t.run_id = c.run_id and t.retailer = c.retailer
                       and t.state in ('pending', 'retry_wait', 'leased'))
+   and not exists (select 1 from scrape.frontier f where f.run_id = c.run_id and f.retailer = c.retailer)
  order by r.window_start, c.retailer;
 
 -- name: find_releasable :many

@@ -8,7 +8,7 @@ select count(*) as leased, max(greatest(0, extract(epoch from lease_until - cloc
 -- Tasks that have ended, by what a person may name of them, with the failure of their last attempt and where its bytes
 -- lie. What is not named is not asked for.
 select t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.discovers, t.state, t.last_failure_class, a.failure_class,
-       a.page_state, a.extractor_version, f.sha256, f.segment, f.segment_offset, f.length
+       a.page_state, t.problem, a.extractor_version, f.sha256, f.segment, f.segment_offset, f.length
   from scrape.tasks t
   left join scrape.attempts a on a.attempt_id = t.attempt_id
   left join scrape.artifacts f on f.run_id = t.run_id and f.sha256 = a.artifact_sha256
@@ -73,6 +73,7 @@ with taken as materialized (
     update scrape.tasks t
        set state = 'pending', attempt_count = 0, release_count = 0, rate_limited_count = 0,
            budget_base_token = t.lease_token, next_attempt_at = clock_timestamp(), rows_committed = null,
+           problem = null,
            max_attempts = %(max_attempts)s, generation = %(generation)s, recovery_batch_id = %(recovery_batch_id)s,
            from_artifact = case when taken.selected then taken.sha256 when %(refetch)s then null else t.from_artifact end
       from taken
@@ -155,15 +156,6 @@ update scrape.run_partitions
 update scrape.frontier
    set recovery_batch_id = %(recovery_batch_id)s, generation = %(generation)s
  where run_id = %(run_id)s and retailer = %(retailer)s;
-
--- name: read_lists_again :none
--- Where pages that name others are read again, what was wrong with them may be right now.
-update scrape.run_partitions p
-   set discovery_problem = null
- where p.run_id = %(run_id)s and p.retailer = %(retailer)s and p.discovery_problem is not null
-   and exists (select from scrape.tasks t
-                where t.run_id = p.run_id and t.retailer = p.retailer and t.discovers
-                  and t.recovery_batch_id = %(recovery_batch_id)s);
 
 -- name: close_batch :none
 -- How many it took besides those that were selected, and how many of all read stored pages.

@@ -6,7 +6,7 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
        coalesce(t.pending, 0) as pending, coalesce(t.retry_wait, 0) as retry_wait, coalesce(t.leased, 0) as leased,
        coalesce(t.committed, 0) as committed, coalesce(t.quarantined, 0) as quarantined, coalesce(t.gone, 0) as gone,
        coalesce(t.lists, 0) + coalesce(f.lists, 0) as lists, coalesce(t.lists_read, 0) as lists_read,
-       coalesce(t.lists_gone, 0) as lists_gone, p.discovery_problem,
+       coalesce(t.lists_gone, 0) as lists_gone, t.problem as discovery_problem,
        coalesce(f.waiting, 0) as waiting,
        extract(epoch from clock_timestamp() - t.due_since)::float8 as oldest_due_seconds,
        coalesce(a.attempts, 0) as attempts, coalesce(a.seconds, 0)::float8 as seconds,
@@ -24,7 +24,7 @@ select p.retailer, p.planned_at, p.planned, p.rejected, p.paused_at, p.pause_rea
                   as due_since,
               count(*) filter (where discovers) as lists,
               count(*) filter (where discovers and state = 'committed') as lists_read,
-              count(*) filter (where discovers and state = 'gone') as lists_gone
+              count(*) filter (where discovers and state = 'gone') as lists_gone, min(problem) as problem
          from scrape.tasks t where t.run_id = p.run_id and t.retailer = p.retailer) t on true
   left join lateral (
        select count(*) as waiting, count(*) filter (where discovers) as lists

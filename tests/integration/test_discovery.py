@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from scrape_assets.demo.lists import MODES, PER_PAGE, Catalogue
 from scrape_assets.demo.scripted import Answer, product
 from scrape_assets.flow import accept, control, plan, recover, run, status, verify
 from scrape_assets.flow.run import Machine
+from scrape_assets.rules import keys
 from scrape_assets.rules.recovery import Selection
-from scrape_assets.store import discovery, observe, postgres, runs
+from scrape_assets.store import discovery, observe, postgres, runs, sql
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.command import Command, command
@@ -598,3 +601,139 @@ def test_status_says_how_far_the_lists_were_read_and_what_waits(
     assert "north: 2 of 2 pages that name others read; " in said
     assert "it names more than 30 addresses (urls.per_page)" in said
     assert f"pages wait for room at {shop.url}, the oldest for " in said
+
+
+def lists_of_links(table: dict[str, tuple[str | None, int]]) -> Callable[[str], Answer]:
+    """A shop of list pages by their path: where each goes on, and its one item."""
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        following, item = table[path]
+        more = f'<a rel=next href="{following}">next</a>' if following else ""
+        return Answer(body=f"<title>list</title><a class=card href=/p/{item}>x</a>{more}".encode())
+
+    return answer
+
+
+LISTS = "item: a.card, next: 'a[rel=next]'"
+
+
+def test_a_list_that_comes_back_to_its_first_page_is_no_whole(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    """As a cursor does that ran out, on sites that answer it with the first page."""
+    shop.answer = lists_of_links({"/new": ("/new?c=a", 10), "/new?c=a": ("/new", 20)})
+    dataset = declared(tmp_path, shop, f"{{cursor: /new, {LISTS}}}")
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "rejected"
+    assert "leads back to a page that the declaration named before" in checks["discovery"]["got"]
+
+
+def test_the_repair_of_one_list_leaves_what_is_wrong_with_another(
+    pool: Pool, tmp_path: Path, shop: scripted.Site
+) -> None:
+    table: dict[str, tuple[str | None, int]] = {
+        "/a": ("/a?c=1", 10),
+        "/a?c=1": ("/a?c=2", 20),
+        "/a?c=2": ("/a?c=1", 30),
+        "/b": (None, 40),
+    }
+    good = lists_of_links(table)
+    shop.answer = lambda path: Answer(404) if path == "/b" else good(path)
+    dataset = declared(tmp_path, shop, f"{{cursor: [/a, /b], {LISTS}}}")
+    collect(pool, tmp_path, dataset)
+    assert judged(pool, dataset)[0] == "rejected"
+    shop.answer = good
+    (b,) = (Selection(urls=(f"{shop.url}/b",)),)
+    recover.begin(pool, dataset, RUN, b, recover.select(pool, dataset, RUN, b))
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert (state, len(skus(pool))) == ("rejected", 4)
+    assert "cursor_cycle" in checks["discovery"]["got"]
+    table |= {"/a?c=2": ("/a?c=3", 30), "/a?c=3": (None, 50)}
+    recover.begin(pool, dataset, RUN, WALK, recover.select(pool, dataset, RUN, WALK))
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert (state, len(skus(pool))) == ("accepted", 5), checks["discovery"]
+    assert_sound(pool)
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_list_that_moved_meanwhile_is_walked_again(
+    pool: Pool, tmp_path: Path, shop: scripted.Site, everything: bool
+) -> None:
+    items = list(range(10, 90))
+    broken = True
+
+    def answer(path: str) -> Answer:
+        if path.startswith("/p/"):
+            return product(int(path[3:]))
+        after = path.partition("after=")[2]
+        at = items.index(int(after)) + 1 if after else 0
+        mine = items[at : at + 10]
+        following = mine[-1] if at + 10 < len(items) else None
+        if broken and at >= 50:
+            following = items[9]
+        return Answer(body=orjson.dumps({"data": {"products": [{"url": f"/p/{n}"} for n in mine]}, "next": following}))
+
+    shop.answer = answer
+    dataset = declared(tmp_path, shop, MODES["cursor"])
+    collect(pool, tmp_path, dataset)
+    assert "cursor_cycle" in judged(pool, dataset)[1]["discovery"]["got"]
+    broken = False
+    items.insert(0, 5)
+    again = Selection(page_type="cursor", mode="refetch") if everything else WALK
+    recover.begin(pool, dataset, RUN, again, recover.select(pool, dataset, RUN, again))
+    collect(pool, tmp_path, dataset)
+    state, checks = judged(pool, dataset)
+    assert state == "accepted", checks["discovery"]
+    assert len(skus(pool)) == 81 if everything else 80
+    assert_sound(pool)
+
+
+def test_what_is_let_in_is_not_named_anew_meanwhile(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    """A worker lets a page in from the frontier while a list page that names it too is committed."""
+    dataset = declared(tmp_path, shop, MODES["listing"], fetch="{rate: none, open_tasks: 1, robots: ignore}")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    ((parent,),) = rows(pool, "select task_key from scrape.tasks")
+    address = f"{shop.url}/p/1"
+    key = keys.task_key("prices", "north", "", "product", address, WINDOW)
+    child = {
+        "task_key": str(key),
+        "page_type": "product",
+        "discovers": False,
+        "url": address,
+        "canonical_url": address,
+        "origin": shop.url,
+        "entity": None,
+        "depth": 1,
+        "barren": 0,
+        "position": 0,
+        "modified_at": None,
+    }
+    named = {"children": orjson.dumps([child]).decode(), "parent": parent, "max_attempts": 3}
+    with postgres.transaction(pool) as tx:
+        sql.one(tx, "add_children", **named)
+    locked = threading.Event()
+
+    def commit() -> None:
+        with postgres.transaction(pool) as tx:
+            locked.set()
+            sql.maybe(tx, "lock_partition", run_id=RUN, retailer="north")
+            sql.one(tx, "add_children", **named)
+
+    with pool.connection() as admitting:
+        assert discovery.admit_unless_busy(admitting, RUN, "north", 100) == 1
+        committing = threading.Thread(target=commit)
+        committing.start()
+        locked.wait()
+        time.sleep(0.3)
+        admitting.commit()
+    committing.join()
+    assert rows(pool, "select task_key from scrape.frontier") == []
+    assert rows(pool, "select planned from scrape.run_partitions") == [(2,)]
+    with pool.connection() as deciding:
+        sql.maybe(deciding, "lock_partition", run_id=RUN, retailer="north")
+        with postgres.transaction(pool) as tx:
+            assert discovery.admit_unless_busy(tx, RUN, "north", 100) == 0, "it waits for nobody"
+    assert_sound(pool)

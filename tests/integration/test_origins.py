@@ -286,6 +286,20 @@ def test_datasets_that_share_an_origin_share_what_the_careful_one_allows(pool: P
     assert gap(pool) == 0.1, "one that nobody planned for a month binds nobody"
 
 
+def test_of_two_datasets_that_declare_at_one_moment_the_strict_one_holds(pool: Pool) -> None:
+    strict, lax = Budget(10.0, 1, per_day=100, dataset_id="a"), Budget(0.0, 8, dataset_id="b")
+    with pool.connection() as first:
+        origins.declare(first, [ORIGIN], strict)
+        second = threading.Thread(target=declared, args=(pool, lax))
+        second.start()
+        time.sleep(0.3)
+        first.commit()
+    second.join()
+    with postgres.transaction(pool) as tx:
+        row = tx.execute("select interval_seconds, concurrency, per_day from scrape.origins").fetchone()
+    assert tuple(row) == (10.0, 1, 100)
+
+
 def test_a_day_that_was_over_goes_on_when_more_is_allowed(pool: Pool) -> None:
     declared(pool, Budget(0.0, 8, per_day=1))
     assert turn(pool).starts == 1
