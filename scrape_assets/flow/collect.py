@@ -424,6 +424,7 @@ class Worker:
             canonical_url=claim.canonical_url,
             page_type=claim.page_type,
             depth=claim.depth if claim.discovers else None,
+            of_pages=claim.of_pages,
         )
 
     async def _ask(

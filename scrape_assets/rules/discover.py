@@ -57,7 +57,7 @@ class Found:
     """What a page names, in its order, as canonical addresses. `dropped` counts what it named in vain, by why.
 
     `problem`: why what it names cannot be all of it. `modified`: when it says that they were last changed, where that
-    is to be believed.
+    is to be believed. `of_pages`: N, where it is one page of N.
     """
 
     items: list[str] = field(default_factory=list)
@@ -66,6 +66,7 @@ class Found:
     modified: dict[str, datetime] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
+    of_pages: int = 0
 
     def drop(self, why: str) -> None:
         """One more is left out for this reason."""
@@ -81,10 +82,13 @@ class NotRead:
     reason: str
 
 
-def read(response: Response, rule: DiscoverRule, *, first: str, depth: int) -> Found | NotRead:
-    """What the page names. `first` is the address that its list began with. Never raises for any body."""
+def read(response: Response, rule: DiscoverRule, *, first: str, depth: int, of_pages: int = 0) -> Found | NotRead:
+    """What the page names. `first` is the address that its list began with. Never raises for any body.
+
+    `of_pages`: N, as the page before it in `page 1 of N` had it.
+    """
     try:
-        return _read(response, rule, first, depth)
+        return _read(response, rule, first, depth, of_pages)
     except UnreadablePage as error:
         return NotRead(PageState.WRONG_TEMPLATE, FailureClass.WRONG_TEMPLATE, f"unreadable page: {error}")
 
@@ -105,7 +109,7 @@ def estimate(first: int, second: int, both: int) -> float:
     return (first + 1) * (second + 1) / (both + 1) - 1
 
 
-def _read(response: Response, rule: DiscoverRule, first: str, depth: int) -> Found | NotRead:
+def _read(response: Response, rule: DiscoverRule, first: str, depth: int, of_pages: int) -> Found | NotRead:
     refused = _refused(response)
     if refused is not None:
         return refused
@@ -116,7 +120,7 @@ def _read(response: Response, rule: DiscoverRule, first: str, depth: int) -> Fou
         return _from_json(data, response, rule, first, depth)
     if rule.items is not None:
         return _instead(response, "the answer is no JSON")
-    return _from_page(response, rule, first, depth)
+    return _from_page(response, rule, first, depth, of_pages)
 
 
 def _refused(response: Response) -> NotRead | None:
@@ -230,7 +234,7 @@ def _going_on(cursor: str, rule: DiscoverRule, first: str) -> str | None:
 # Web pages
 
 
-def _from_page(response: Response, rule: DiscoverRule, first: str, depth: int) -> Found | NotRead:
+def _from_page(response: Response, rule: DiscoverRule, first: str, depth: int, of_pages: int) -> Found | NotRead:
     document = Document.of(response)
     found = Found()
     hrefs = _hrefs(document, rule.item)
@@ -240,10 +244,12 @@ def _from_page(response: Response, rule: DiscoverRule, first: str, depth: int) -
     if not hrefs:
         if rule.empty is not None and document.has(rule.empty):
             return found
-        if not depth or rule.mode == "listing":
+        # A listing that grew shorter meanwhile says so.
+        shorter = depth and 0 < _page_count(document, rule) <= depth
+        if not depth or (rule.mode == "listing" and not shorter):
             return _instead(response, f"item: {rule.item!r} finds no link, and nothing says that the list is empty")
     if rule.mode == "listing":
-        _count_on(found, rule, first, _page_count(document, rule))
+        _count_on(found, rule, first, depth, _page_count(document, rule) or of_pages)
     elif rule.mode == "offset":
         found.next = _offset_page(rule, first, depth) if hrefs else None
     elif following := _hrefs(document, rule.next):
@@ -262,10 +268,11 @@ def _linked(found: Found, document: Document, response: Response, rule: Discover
     return found
 
 
-def _count_on(found: Found, rule: DiscoverRule, first: str, count: int) -> None:
-    """The other pages of `page 1 of N`."""
-    pages = [_further(rule, first, "page", str(number)) for number in range(2, min(count, MANY_PAGES) + 1)]
-    _keep(found, rule, [page for page in pages if page], found.pages, first, filtered=False)
+def _count_on(found: Found, rule: DiscoverRule, first: str, depth: int, count: int) -> None:
+    """The next page of `page 1 of N`. One after the other: in any order they miss whatever moves between."""
+    found.of_pages = min(count, MANY_PAGES)
+    if depth + 1 < found.of_pages:
+        found.next = _further(rule, first, "page", str(depth + 2))
     if count > MANY_PAGES:
         found.problem = f"it counts {count} pages, of which {MANY_PAGES} are believed"
 
@@ -284,14 +291,14 @@ def _hrefs(document: Document, selector: str | None) -> list[str]:
 
 
 def _page_count(document: Document, rule: DiscoverRule) -> int:
-    """N of `page 1 of N`: the last number where the marker stands; one page without a marker."""
+    """N of `page 1 of N`: the last number where the marker stands; 0 where none does."""
     if rule.pages is None:
-        return 1
+        return 0
     texts = [node.text(separator=" ") for node in document.tree.css(rule.pages)]
     numbers = [
         int(number) for text in texts for number in re.findall(r"\d{1,9}", re.sub(r"(?<=\d)[.,\s](?=\d{3})", "", text))
     ]
-    return numbers[-1] if numbers else 1
+    return numbers[-1] if numbers else 0
 
 
 def _offset_page(rule: DiscoverRule, first: str, depth: int) -> str | None:

@@ -249,10 +249,13 @@ class ExtractorPool:
         entity: str | None = None,
         page_type: str = "product",
         depth: int | None = None,
+        of_pages: int = 0,
     ) -> Judgement:
         """What the page says, from the next free child; with a `depth`, what it names instead."""
         more = {"canonical_url": canonical_url, "context": context, "entity": entity, "page_type": page_type}
-        return await self._ask(response, setup, {**more, "discovers": depth is not None, "depth": depth})
+        return await self._ask(
+            response, setup, {**more, "discovers": depth is not None, "depth": depth, "of_pages": of_pages}
+        )
 
     async def call(self, response: Response, setup: Setup, function: str, values: Mapping[str, str]) -> Judgement:
         """What the page function of the user's `pages.py` gives for this page: a list of mappings, as rows."""

@@ -157,7 +157,7 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
     if (doubt := unproven(Document.of(page), proofs)) is not None:
         return {**_failed(FailureClass.WRONG_CONTEXT, doubt.reason), "page_state": "wrong_context"}, b""
     first = header["entity"] or header["canonical_url"]
-    found = discover.read(page, rule, first=first, depth=header["depth"])
+    found = discover.read(page, rule, first=first, depth=header["depth"], of_pages=header["of_pages"])
     if isinstance(found, discover.NotRead):
         return {**_failed(found.failure_class, found.reason), "page_state": found.page_state}, b""
 
@@ -173,6 +173,7 @@ def _discover(header: dict[str, Any], page: Response, prepared: _Prepared) -> tu
             "entity": first if discovers else None,
             "depth": depth,
             "barren": 0,
+            "of_pages": found.of_pages,
             "position": position,
             "modified_at": found.modified.get(address),
         }

@@ -44,8 +44,8 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     added = _children(tx, parent, found, found.children)
     if found.problem is not None:
         sql.execute(tx, "set_discovery_problem", parent=parent, problem=found.problem)
-    # Only these have a next page; sitemaps, listings and links name all they know at once.
-    if found.mode in ("cursor", "offset"):
+    # Only these have a next page; sitemaps and links name all they know at once.
+    if found.mode in ("listing", "cursor", "offset"):
         before = None
         if found.next is not None:
             asked = {"run_id": run_id, "child": found.next["task_key"], "parent": parent}
@@ -65,8 +65,6 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
             sql.execute(tx, "set_discovery_problem", parent=parent, problem=step.problem)
         elif found.again is not None:
             _children(tx, parent, found, [found.again])
-    elif found.again is not None and not sql.one(tx, "pages_left", parent=parent).left:
-        _children(tx, parent, found, [found.again])
     admit(tx, run_id, retailer, found.open_tasks)
 
 

@@ -56,6 +56,7 @@ class Claim(NamedTuple):
     discovers: bool
     depth: int
     barren: int
+    of_pages: int
     modified_at: datetime | None
     """When the site says that the page was last changed, where that is believed."""
     earlier_failures: list[str]
@@ -159,7 +160,7 @@ def claim_stored(
         lease_seconds=lease_seconds,
         deadline_seconds=deadline_seconds,
     )
-    return [Claim(*row[:21])._replace(stored=Place(*row[21:]) if row.segment is not None else None) for row in rows]
+    return [Claim(*row[:22])._replace(stored=Place(*row[22:]) if row.segment is not None else None) for row in rows]
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], lease_seconds: float) -> set[UUID]:

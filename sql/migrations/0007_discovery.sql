@@ -1,10 +1,11 @@
 -- Pages that name other pages: what a retailer's pages are is found while it is collected.
 -- `discovers`: the page gives addresses, not rows. `depth`: how many pages away from the first one. `barren`: how many
--- pages in a row, up to this one's parent, named nothing new. `problem`: why what it named cannot be all of it.
+-- pages in a row, up to this one's parent, named nothing new. `of_pages`: N, where it is page 1, 2 or so of N. `problem`: why what it named cannot be all of it.
 alter table scrape.tasks
     add column discovers boolean not null default false,
     add column depth integer not null default 0,
     add column barren integer not null default 0,
+    add column of_pages integer not null default 0,
     add column problem text;
 
 -- Found, and not yet a task: no origin has more open tasks than it is allowed.
@@ -22,6 +23,7 @@ create table scrape.frontier (
     priority          integer not null,
     depth             integer not null,
     barren            integer not null,
+    of_pages          integer not null default 0,
     max_attempts      integer not null,
     generation        integer not null,
     recovery_batch_id uuid,

@@ -35,7 +35,8 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.modified_at
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.of_pages,
+              t.modified_at
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at)
@@ -86,7 +87,8 @@ with gate as materialized (
      where t.task_key = picked.task_key
     returning t.task_key, t.url, t.canonical_url, t.context, t.entity, t.page_type, t.attempt_id, t.lease_token,
               t.attempt_count, t.max_attempts, t.rate_limited_count, t.generation,
-              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.modified_at, t.from_artifact
+              t.recovery_batch_id, t.lease_started_at, t.priority, t.discovers, t.depth, t.barren, t.of_pages,
+              t.modified_at, t.from_artifact
 ), opened as (
     insert into scrape.attempts (attempt_id, task_key, run_id, retailer, lease_token, generation, recovery_batch_id,
                                  worker_id, started_at, from_artifact)
@@ -96,7 +98,7 @@ with gate as materialized (
 )
 select c.task_key, c.url, c.canonical_url, c.context, c.entity, c.page_type, c.attempt_id, c.lease_token,
        c.attempt_count, c.max_attempts, c.rate_limited_count, c.generation, c.recovery_batch_id, c.lease_started_at,
-       c.priority, c.discovers, c.depth, c.barren, c.modified_at,
+       c.priority, c.discovers, c.depth, c.barren, c.of_pages, c.modified_at,
        array(select distinct a.failure_class from scrape.attempts a
               where a.task_key = c.task_key and a.generation = c.generation
                 and a.recovery_batch_id is not distinct from c.recovery_batch_id

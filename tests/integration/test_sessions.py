@@ -49,7 +49,7 @@ def assignment(folder: Path, shop: Market) -> Assignment:
 def claim(shop: Market, number: int, context: str) -> Claim:
     url = f"{shop.url}/p/n{number}"
     return Claim(
-        uuid4(), url, url, context, None, "product", uuid4(), 1, 1, 3, 0, 1, None, datetime.now(UTC), 0, False, 0, 0, None, []
+        uuid4(), url, url, context, None, "product", uuid4(), 1, 1, 3, 0, 1, None, datetime.now(UTC), 0, False, 0, 0, 0, None, []
     )  # fmt: skip
 
 

@@ -19,12 +19,19 @@ SITE = "https://shop.example"
 
 
 def named(
-    declared: dict[str, Any], body: bytes | str, *, at: str = "/", depth: int = 0, status: int = 200, **headers: str
+    declared: dict[str, Any],
+    body: bytes | str,
+    *,
+    at: str = "/",
+    depth: int = 0,
+    of_pages: int = 0,
+    status: int = 200,
+    **headers: str,
 ) -> Found | NotRead:
     rule = UrlsRule.model_validate(declared).rule(SITE)
     raw = body.encode() if isinstance(body, str) else body
     url = f"{SITE}{at}"
-    return read(Response(url, url, status, headers, raw), rule, first=f"{SITE}/", depth=depth)
+    return read(Response(url, url, status, headers, raw), rule, first=f"{SITE}/", depth=depth, of_pages=of_pages)
 
 
 def found(*given: Any, **more: Any) -> Found:
@@ -175,15 +182,29 @@ ITEM = '<a class="product" href="/p/1">1</a>'
 )
 def test_a_listing_has_as_many_pages_as_its_marker_says(pager: str, pages: int) -> None:
     marker = f'<p class="pager">{pager}</p>' if pager else ""
-    it = found({**LISTING, "per_page": 200_000}, ITEM + marker)
+    it = found(LISTING, ITEM + marker)
     assert paths(it.items) == ["/p/1"]
-    assert len(it.pages) == pages - 1
-    assert paths(it.pages)[:2] == [f"/?page={number}" for number in range(2, min(pages, 3) + 1)]
+    assert it.next == (f"{SITE}/?page=2" if pages > 1 else None)
+    assert found(LISTING, ITEM + marker, depth=max(0, pages - 1)).next is None
+
+
+def test_a_listing_goes_on_as_its_first_page_said_where_another_says_nothing() -> None:
+    assert found(LISTING, ITEM, depth=2, of_pages=4).next == f"{SITE}/?page=4"
+    assert found(LISTING, ITEM, depth=3, of_pages=4).next is None
+    assert found(LISTING, ITEM + '<p class="pager">4 of 6</p>', depth=3, of_pages=4).next == f"{SITE}/?page=5"
+
+
+def test_a_listing_that_grew_shorter_says_so() -> None:
+    """A page that nobody needs any more is no failure; one that is broken says nothing."""
+    gone = '<p class="pager">3 of 3</p>'
+    assert found(LISTING, gone, depth=3, of_pages=4).next is None
+    assert "finds no link" in refused(LISTING, gone, depth=1, of_pages=4).reason
+    assert "finds no link" in refused(LISTING, "<p>oops</p>", depth=3, of_pages=4).reason
 
 
 def test_a_count_that_nobody_believes_is_a_problem() -> None:
-    it = found({**LISTING, "per_page": 200_000}, ITEM + '<p class="pager">99999999</p>')
-    assert len(it.pages) == 99_999
+    it = found(LISTING, ITEM + '<p class="pager">99999999</p>')
+    assert it.of_pages == 100_000
     assert it.problem == "it counts 99999999 pages, of which 100000 are believed"
 
 
@@ -223,7 +244,7 @@ def test_what_the_first_page_asks_for_is_asked_for_by_the_others(page: str | Non
     first = f"{SITE}/c?cat=3"
     it = read(Response(first, first, 200, {}, b'<a href="/p/1">x</a><p>1 of 2</p>'), rule, first=first, depth=0)
     assert isinstance(it, Found)
-    assert paths(it.pages) == [further]
+    assert it.next == SITE + further
 
 
 def test_a_listing_without_items_is_a_failure_unless_it_says_so() -> None:
