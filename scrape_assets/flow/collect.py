@@ -212,9 +212,11 @@ class Worker:
                 full = True
                 continue
             asked = now()
-            claims = await self._patiently(self._claim, assignment, origin, wanted)
-            for claim in claims:
-                self._begin(assignment, claim, origin, asked, fetching, room)
+            # Other partitions of this worker ask for the same room while this one waits for the store.
+            with self._turns.reserved(origin, wanted, shown=_is_shown(assignment)):
+                claims = await self._patiently(self._claim, assignment, origin, wanted)
+                for claim in claims:
+                    self._begin(assignment, claim, origin, asked, fetching, room)
             taken += len(claims)
         return None if full and not taken else taken
 

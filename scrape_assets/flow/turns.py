@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -85,6 +85,8 @@ class Turns:
         self._pool = pool
         self._worker_id = worker_id
         self._shares: dict[str, Share] = {}
+        self._told: dict[str, int] = {}
+        """What the store is told to be in use, while its answer is on its way: others may have all the rest by then."""
         self._confirmed = 0.0
         self._granted = 0.0
         self._wanted: dict[str, int] = {}
@@ -130,8 +132,10 @@ class Turns:
             uses = {
                 name: (wanted, max(self._in_flight[name], self._busy(name))) for name, wanted in self._wanted.items()
             }
+            self._told = {name: in_use for name, (_, in_use) in uses.items()}
             if uses:
                 self._shares.update(await self._apart(self._share, uses))
+            self._told = {}
             self._confirmed = asked
             self.paused = {share.origin for share in self._shares.values() if share.paused}
 
@@ -155,6 +159,17 @@ class Turns:
             await self._apart(self._declare, origin, budget)
             self._wanted.setdefault(origin, wanted)
             await self.refresh()
+
+    @contextmanager
+    def reserved(self, origin: str, places: int, *, shown: bool = False) -> Iterator[None]:
+        """Room that nobody else has meanwhile; the pages that come of it `begin` inside, before anything is awaited."""
+        self._in_flight[origin] += places
+        self._shown[origin] += places if shown else 0
+        try:
+            yield
+        finally:
+            self._in_flight[origin] -= places
+            self._shown[origin] -= places if shown else 0
 
     def begin(self, origin: str, *, shown: bool = False) -> None:
         """A page of the origin is on its way; `shown`: a browser has it, and asks for `slot` for each request."""
@@ -193,7 +208,9 @@ class Turns:
     def _slots(self, origin: str) -> int:
         """What is mine; nothing on a share that has run out meanwhile."""
         share = self._shares.get(origin)
-        return 0 if share is None or now() - self._confirmed > self._granted else share.slots
+        if share is None or now() - self._confirmed > self._granted:
+            return 0
+        return min(share.slots, self._told.get(origin, share.slots))
 
     def _may_wait(self, origin: str, is_mine: Callable[[], bool]) -> None:
         if not is_mine():

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from scrape_assets.datasets.declaration import Dataset
+from scrape_assets.demo import scripted
 from scrape_assets.flow import plan, run
 from scrape_assets.flow.run import Machine
+from scrape_assets.flow.turns import Turns
 from scrape_assets.rules.budget import Budget
 from scrape_assets.store import origins, postgres
 from scrape_assets.store.postgres import Pool
@@ -212,8 +214,8 @@ def test_a_worker_that_comes_later_gets_its_part_when_the_first_gives_back(pool:
     declared(pool, Budget(0.0, 8))
     assert share(pool, "first", wanted=8, in_use=0) == 8
     assert share(pool, "second", wanted=8) == 0, "all of them are the first one's"
-    assert share(pool, "first", wanted=8, in_use=6) == 6, "requests that are under way are no one else's"
-    assert share(pool, "second", wanted=8) == 2
+    assert share(pool, "first", wanted=8, in_use=6) == 4, "it begins no further one above its part"
+    assert share(pool, "second", wanted=8) == 2, "requests that are under way are no one else's"
     assert share(pool, "first", wanted=8, in_use=3) == 4
     assert share(pool, "second", wanted=8, in_use=2) == 4
 
@@ -242,10 +244,76 @@ def test_more_workers_than_slots_take_turns(pool: Pool) -> None:
     assert [share(pool, name, wanted=4) for name in "abc"] == [1, 0, 0]
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.origin_shares set since = clock_timestamp() - interval '6 seconds'")
-    assert share(pool, "a", wanted=4, in_use=1) == 1, "not before its request has ended"
+    assert share(pool, "a", wanted=4, in_use=1) == 0, "it begins no further one"
+    assert share(pool, "c", wanted=4) == 0, "not before that request has ended"
     assert share(pool, "a", wanted=4) == 0
     assert share(pool, "c", wanted=4) == 1
     assert share(pool, "a", wanted=4) == 0
+
+
+def test_a_busy_worker_lets_one_that_comes_later_have_its_turns(pool: Pool, tmp_path: Path) -> None:
+    with scripted.running() as shop:
+        shop.answer = lambda path: scripted.product(int(path[3:]) % 1000)._replace(seconds=0.2)
+        datasets = {}
+        for number, name in enumerate(("early", "late")):
+            paths = [f"/p/{1000 * number + page}" for page in range(200)]
+            make.dataset(tmp_path, {"north": (shop.url, paths)}, name=name)
+            file = tmp_path / f"datasets/{name}/retailers/north.yaml"
+            file.write_text(file.read_text() + "fetch: {concurrency: 1, rate: none, robots: ignore}\n")
+            datasets[name] = make.load.dataset(tmp_path, name)
+            plan.plan(pool, datasets[name], WINDOW, now=NOW)
+
+        async def collect(name: str, begins: float) -> None:
+            await asyncio.sleep(begins)
+            workers: list[Any] = []
+            work = run.assignments(pool, datasets[name], WINDOW, ["north"])
+            machine = Machine(tmp_path / name, name, {})
+            collecting = asyncio.create_task(run.collect_partitions(pool, machine, work, on_worker=workers.append))
+            await asyncio.wait([collecting], timeout=18.0 - begins)
+            workers[0].stop()
+            await asyncio.gather(collecting, return_exceptions=True)
+
+        async def both() -> None:
+            await asyncio.gather(collect("early", 0.0), collect("late", 1.0))
+
+        asyncio.run(both())
+        askers = [len(path) > len("/p/999") for path in shop.requests]
+    assert sum(askers) >= 5, "the later one got nothing"
+    changes = sum(one != other for one, other in pairwise(askers))
+    assert changes >= 2, "the first one got nothing back"
+    assert shop.peak == 1
+
+
+def test_partitions_of_one_worker_take_no_room_twice(pool: Pool, tmp_path: Path) -> None:
+    with scripted.running() as shop:
+        shop.answer = lambda path: scripted.product(int(path[3:]))._replace(seconds=0.1)
+        sites = {f"r{n}": (shop.url, [f"/p/{20 * n + page}" for page in range(20)]) for n in range(4)}
+        dataset = make.dataset(tmp_path, sites)
+        plan.plan(pool, dataset, WINDOW, now=NOW)
+        work = run.assignments(pool, dataset, WINDOW, sorted(sites))
+        asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), work))
+    with postgres.transaction(pool) as tx:
+        assert shop.peak <= tx.execute("select concurrency from scrape.origins").fetchone()[0]
+    assert len(shop.requests) == 80
+
+
+def test_what_the_store_is_told_to_be_in_use_does_not_grow_before_it_answers(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8))
+
+    async def grown() -> tuple[int, int]:
+        turns = Turns(pool, "w")
+        turns.use({ORIGIN: 8}, lease_seconds=60.0, patience_seconds=300.0)
+        await turns.refresh()
+        turns.begin(ORIGIN)
+        looking = asyncio.create_task(turns.refresh())
+        await asyncio.sleep(0)
+        meanwhile = turns.room(ORIGIN)
+        await looking
+        room = turns.room(ORIGIN)
+        await turns.leave()
+        return meanwhile, room
+
+    assert asyncio.run(grown()) == (0, 7)
 
 
 def test_nobody_holds_more_pages_of_a_slow_origin_than_may_start_in_time(pool: Pool) -> None:
