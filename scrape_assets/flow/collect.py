@@ -232,7 +232,8 @@ class Worker:
         """Whether this worker's share of the origin and the origin's robots.txt are known.
 
         A robots.txt that cannot be read fails the next page in its stead, so that a site that never gives one is a
-        failure with a reason and an end, and not a run that stands still.
+        failure with a reason and an end, and not a run that stands still. A store that does not answer is no failure
+        of the site's: it is asked again.
         """
         if self._turns.is_unknown(origin):
             with suppress(StoreUnreachable):
@@ -243,7 +244,7 @@ class Worker:
             gate = self._gate(assignment, lambda: not self.stopped, page=False)
             try:
                 return await self._robots.read(assignment, origin, gate)
-            except NotNow:
+            except (NotNow, StoreUnreachable):
                 return False
 
     async def _rules(self, assignment: Assignment, origin: str) -> RobotsRules | FetchFailure | None:

@@ -49,6 +49,10 @@ ASK_AGAIN_SECONDS = 1.0
 """The longest sleep before the store is asked again, so that a pause or a new rate is noticed."""
 
 
+STORE_SECONDS = 0.2
+"""How soon a store that was not there is asked again."""
+
+
 class NotNow(Exception):
     """The page is given back unasked."""
 
@@ -153,12 +157,19 @@ class Turns:
         """Whether nobody said yet what this worker's part of it is."""
         return origin not in self._shares
 
-    async def get_to_know(self, origin: str, budget: Budget, wanted: int = 1) -> None:
-        """The origin has its budget, and this worker a share of it."""
-        with suppress(StoreUnreachable):
-            await self._apart(self._declare, origin, budget)
-            self._wanted.setdefault(origin, wanted)
-            await self.refresh()
+    async def get_to_know(self, origin: str, budget: Budget, is_mine: Callable[[], bool], wanted: int = 1) -> None:
+        """The origin has its budget, and this worker a share of it, however long the store is not there for it.
+
+        OriginPaused, or TurnLost, as `take`.
+        """
+        while self.is_unknown(origin):
+            self._may_wait(origin, is_mine)
+            try:
+                await self._apart(self._declare, origin, budget)
+                self._wanted.setdefault(origin, wanted)
+                await self.refresh()
+            except StoreUnreachable:
+                await asyncio.sleep(STORE_SECONDS)
 
     @contextmanager
     def reserved(self, origin: str, places: int, *, shown: bool = False) -> Iterator[None]:
@@ -293,7 +304,7 @@ class Turns:
         try:
             turn = await self._apart(self._take, origin, hold_seconds)
         except StoreUnreachable:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(STORE_SECONDS)
             return
         if turn.paused:
             self.paused.add(origin)
@@ -398,9 +409,8 @@ class PageGate:
 
     async def take(self, origin: str) -> None:
         """The page's next request may go out."""
-        if self._turns.is_unknown(origin):
-            # A redirect led to another host of the site, which has a budget like any other.
-            await self._turns.get_to_know(origin, self._budget(origin))
+        # A redirect may lead to another host of the site, which has a budget like any other.
+        await self._turns.get_to_know(origin, self._budget(origin), self._is_mine)
         await self._turns.take(origin, self._hold_seconds, self._is_mine)
         self.step_out()
 
@@ -440,8 +450,7 @@ class BrowserGates:
         """
         if len(self._asked) < MAX_NEEDED:
             self._asked.add(origin)
-        if self._turns.is_unknown(origin):
-            await self._turns.get_to_know(origin, self._budget(origin), self._concurrency)
+        await self._turns.get_to_know(origin, self._budget(origin), self._is_mine, self._concurrency)
         gate = self._gate(page)
         async with self._turns.slot(origin, self._is_mine):
             try:

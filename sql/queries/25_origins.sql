@@ -269,10 +269,12 @@ select origin, http_status, body, note, run_id = %(run_id)s as of_this_run
  limit 1;
 
 -- name: keep_robots :none
--- Whoever read it first is right for the whole run.
-update scrape.robots
-   set http_status = %(http_status)s, body = %(body)s, note = %(note)s, fetched_at = clock_timestamp()
- where run_id = %(run_id)s and origin = %(origin)s and body is null;
+-- Whoever read it first is right for the whole run. That somebody asks may have been forgotten by another asker.
+insert into scrape.robots as r (run_id, origin, http_status, body, note)
+values (%(run_id)s, %(origin)s, %(http_status)s, %(body)s, %(note)s)
+on conflict (run_id, origin) do update
+   set http_status = excluded.http_status, body = excluded.body, note = excluded.note, fetched_at = clock_timestamp()
+ where r.body is null;
 
 -- name: forget_robots :none
 -- Nothing came of it: the next one may ask.

@@ -16,6 +16,7 @@ import pytest
 
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.demo import scripted
+from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import plan, run
 from scrape_assets.flow.run import Machine
 from scrape_assets.flow.turns import Turns
@@ -504,6 +505,45 @@ def test_the_copy_of_an_earlier_run_holds_while_the_site_gives_none(pool: Pool, 
     assert ended(pool) == {"a": "committed", "b": "quarantined robots"}
 
 
+@pytest.mark.parametrize("act", ["robots", "ask_robots", "keep_robots", "set_robots_delay"])
+def test_a_store_that_is_gone_for_a_moment_at_robots_txt_ends_no_worker(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    shop.robots = (200, b"User-agent: *\nCrawl-delay: 0.1\n")
+    once_gone(monkeypatch, act)
+    collected(pool, tmp_path, shop, ["/p/a"])
+    assert ended(pool) == {"a": "committed"}
+    assert shop.robots_requests == 1
+    assert gap(pool) == 0.1
+
+
+def once_gone(monkeypatch: pytest.MonkeyPatch, act: str, about: str = "") -> None:
+    """The store does not answer the first time that this is asked about that."""
+    real, failures = getattr(origins, act), [StoreUnreachable("gone for a moment")]
+
+    def asked(*arguments: Any, **more: Any) -> Any:
+        if failures and about in str(arguments):
+            raise failures.pop()
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(origins, act, asked)
+
+
+def test_a_robots_txt_is_kept_although_another_asker_forgot_that_it_is_asked_for(pool: Pool) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "insert into scrape.runs (run_id, dataset_id, collection_window, window_start, window_end)"
+            f" values ('{RUN}', 'prices', '{WINDOW}', '{WINDOW}', '2026-03-06')".encode()
+        )
+        assert origins.ask_robots(tx, RUN, ORIGIN, 60)
+        origins.forget_robots(tx, RUN, ORIGIN)
+        for text in ("first", "second"):
+            origins.keep_robots(tx, RUN, ORIGIN, 200, text, None)
+            kept = origins.robots(tx, RUN, ORIGIN)
+            assert kept is not None
+            assert (kept.body, kept.of_this_run) == ("first", True)
+
+
 def test_whoever_answers_for_the_site_may_ignore_it(pool: Pool, tmp_path: Path, shop: Site) -> None:
     shop.robots = (200, b"User-agent: *\nDisallow: /\n")
     collected(pool, tmp_path, shop, ["/p/a"], fetch="{rate: none, robots: ignore}")
@@ -538,18 +578,35 @@ def test_the_robots_txt_of_a_host_that_a_redirect_leads_to_is_read_first(
     pool: Pool, tmp_path: Path, shop: Site, deals: Site, robots: tuple[int, bytes], end: str
 ) -> None:
     deals.robots = robots
+    redirected(pool, tmp_path, shop, deals)
+    assert ended(pool) == {"a": end}
+    assert deals.robots_requests >= 1
+    assert dict(deals.requests) == ({"/p/a": 1} if end == "committed" else {})
+
+
+def redirected(pool: Pool, folder: Path, shop: Site, deals: Site, fetch: str = "{rate: none}") -> None:
+    """A page is collected that moved to another host of the site."""
     shop.answer = lambda path: (302, {"location": f"http://deals.shop.example{path}"}, b"")
-    dataset = make.dataset(tmp_path, {"north": ("http://shop.example", ["/p/a"])})
+    make.dataset(folder, {"north": ("http://shop.example", ["/p/a"])})
+    file = folder / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + f"fetch: {fetch}\n")
+    dataset = make.load.dataset(folder, "prices")
     plan.plan(pool, dataset, WINDOW, now=NOW)
     there = {
         name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
         for name, one in (("shop.example", shop), ("deals.shop.example", deals))
     }
     work = run.assignments(pool, dataset, WINDOW, ["north"])
-    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", there), work))
-    assert ended(pool) == {"a": end}
-    assert deals.robots_requests >= 1
-    assert dict(deals.requests) == ({"/p/a": 1} if end == "committed" else {})
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", there), work))
+
+
+@pytest.mark.parametrize("robots", ["obey", "ignore"])
+def test_a_store_that_is_gone_for_a_moment_at_a_new_origin_ends_no_worker(
+    pool: Pool, tmp_path: Path, shop: Site, deals: Site, monkeypatch: pytest.MonkeyPatch, robots: str
+) -> None:
+    once_gone(monkeypatch, "declare", "deals.shop.example")
+    redirected(pool, tmp_path, shop, deals, f"{{rate: none, robots: {robots}}}")
+    assert ended(pool) == {"a": "committed"}
 
 
 def test_a_robots_txt_without_an_end_is_none_that_was_read(pool: Pool, tmp_path: Path, shop: Site) -> None:
