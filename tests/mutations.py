@@ -116,11 +116,11 @@ MUTATIONS = (
         (f"{TESTS}test_browser_origins.py",),
     ),
     Mutation(
-        "a browser's pages that are asked for in vain",
+        "pages that are claimed in vain while an origin is paused that they need",
         "scrape_assets/flow/collect.py",
-        "if needed & self._turns.paused:",
+        "if self._needs(assignment) & self._turns.paused:",
         "if False:",
-        (f"{TESTS}test_browser_origins.py",),
+        (f"{TESTS}test_origins.py",),
     ),
     Mutation(
         "a browser that is never replaced",

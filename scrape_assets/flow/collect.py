@@ -119,7 +119,7 @@ class Worker:
         self._backlog = BACKLOG
         self._origins: dict[int, Sequence[str]] = {}
         self._needed: defaultdict[str, set[str]] = defaultdict(set)
-        """Origins that pages in a browser have asked, by retailer."""
+        """Origins that pages need beside their own, by retailer: of set-ups, and of what pages in a browser asked."""
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -199,6 +199,9 @@ class Worker:
 
     async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> int | None:
         """How many tasks are mine now; None where an origin may not be asked yet, or has no room for more."""
+        if self._needs(assignment) & self._turns.paused:
+            # They would be given back at once, one after the other, for as long as the pause lasts.
+            return None
         taken, full = 0, False
         for origin in self._origins.get(id(assignment), assignment.origins):
             if free - taken <= 0 or origin in self._turns.paused:
@@ -434,6 +437,8 @@ class Worker:
     ) -> Response | FetchFailure:
         """What the site says, asked in its turn; within the limits of its robots.txt."""
         origin = urls.origin(request.url)
+        if claim is None:
+            self._needs(assignment).add(origin)
         # A context is set up without a browser, which has its cookies then.
         shown = claim is not None and _is_shown(assignment)
         mine = claim is None or partial(self._leases.surely_mine, claim.lease)
@@ -462,9 +467,13 @@ class Worker:
             if more:
                 self._turns.end(origin, shown=shown)
 
+    def _needs(self, assignment: Assignment) -> set[str]:
+        """Origins that its pages need, as far as that is known."""
+        return self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+
     def _browser_gates(self, assignment: Assignment, is_mine: Callable[[], bool]) -> BrowserGates:
         """For one page. OriginPaused when it would be asked for in vain, as its like need an origin that is paused."""
-        needed = self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+        needed = self._needs(assignment)
         if needed & self._turns.paused:
             raise OriginPaused
         return BrowserGates(

@@ -584,6 +584,14 @@ def test_the_robots_txt_of_a_host_that_a_redirect_leads_to_is_read_first(
     assert dict(deals.requests) == ({"/p/a": 1} if end == "committed" else {})
 
 
+def reached(shop: Site, deals: Site) -> dict[str, tuple[str, int]]:
+    """Where the hosts of the site are."""
+    return {
+        name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
+        for name, one in (("shop.example", shop), ("deals.shop.example", deals))
+    }
+
+
 def redirected(pool: Pool, folder: Path, shop: Site, deals: Site, fetch: str = "{rate: none}") -> None:
     """A page is collected that moved to another host of the site."""
     shop.answer = lambda path: (302, {"location": f"http://deals.shop.example{path}"}, b"")
@@ -592,12 +600,8 @@ def redirected(pool: Pool, folder: Path, shop: Site, deals: Site, fetch: str = "
     file.write_text(file.read_text() + f"fetch: {fetch}\n")
     dataset = make.load.dataset(folder, "prices")
     plan.plan(pool, dataset, WINDOW, now=NOW)
-    there = {
-        name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
-        for name, one in (("shop.example", shop), ("deals.shop.example", deals))
-    }
     work = run.assignments(pool, dataset, WINDOW, ["north"])
-    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", there), work))
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", reached(shop, deals)), work))
 
 
 @pytest.mark.parametrize("robots", ["obey", "ignore"])
@@ -607,6 +611,34 @@ def test_a_store_that_is_gone_for_a_moment_at_a_new_origin_ends_no_worker(
     once_gone(monkeypatch, "declare", "deals.shop.example")
     redirected(pool, tmp_path, shop, deals, f"{{rate: none, robots: {robots}}}")
     assert ended(pool) == {"a": "committed"}
+
+
+CONTEXTS = """\
+key: [sku]
+fetch: {rate: none, robots: ignore}
+contexts: {berlin: {zip: "10115"}}
+context: {setup: {url: /set}, prove: {css: .price, equals: "19.99"}}
+"""
+
+
+def test_nothing_is_claimed_while_the_origin_is_paused_that_sets_its_context_up(
+    pool: Pool, tmp_path: Path, shop: Site, deals: Site
+) -> None:
+    make.dataset(tmp_path, {"north": ("http://deals.shop.example", [f"/p/{n}" for n in range(100)])}, more=CONTEXTS)
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("site: http://deals.", "site: http://"))
+    dataset = make.load.dataset(tmp_path, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    declared(pool, dataset.budget("http://shop.example"), "http://shop.example")
+    with postgres.transaction(pool) as tx:
+        origins.pause(tx, "http://shop.example", 3.0, "it said so", doubles=False, cap_seconds=1000.0)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", reached(shop, deals)), work))
+    assert set(ended(pool).values()) == {"committed"}
+    assert dict(shop.requests) == {"/set": 1}
+    with postgres.transaction(pool) as tx:
+        given_back = tx.execute("select count(*) from scrape.attempts where outcome = 'released'").fetchone()[0]
+    assert given_back <= 8, "no more than were under way when it was noticed"
 
 
 def test_a_robots_txt_without_an_end_is_none_that_was_read(pool: Pool, tmp_path: Path, shop: Site) -> None:
