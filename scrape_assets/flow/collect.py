@@ -120,6 +120,8 @@ class Worker:
         self._origins: dict[int, Sequence[str]] = {}
         self._needed: defaultdict[str, set[str]] = defaultdict(set)
         """Origins that pages need beside their own, by retailer: of set-ups, and of what pages in a browser asked."""
+        self._led_to: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """Origins that redirects led to, by run and retailer."""
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -271,6 +273,7 @@ class Worker:
             budget=assignment.dataset.budget,
             is_mine=is_mine,
             rules=partial(self._rules, assignment) if obeyed else None,
+            led_to=self._led_to[assignment.run.run_id, assignment.retailer.name],
         )
 
     async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:
@@ -447,7 +450,7 @@ class Worker:
             return (mine is True or mine()) and not self.stopped
 
         gate = self._gate(assignment, is_mine)
-        if objection := await gate.objection(request.url):
+        if objection := await gate.forbidden(request.url):
             return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
         lists = claim is not None and claim.discovers
         size = SITEMAP_BYTES if lists else 0

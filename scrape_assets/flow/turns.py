@@ -20,7 +20,7 @@ from typing import Any
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.leases import now
 from scrape_assets.rules import retry
-from scrape_assets.rules.budget import Budget
+from scrape_assets.rules.budget import MAX_ORIGINS, Budget
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.robots import RobotsRules
@@ -380,12 +380,15 @@ class PageGate:
         budget: Callable[[str], Budget],
         is_mine: Callable[[], bool],
         rules: Callable[[str], Awaitable[RobotsRules | FetchFailure | None]] | None,
+        led_to: set[str],
     ) -> None:
         self._turns = turns
         self._budget = budget
         self._hold_seconds = hold_seconds
         self._is_mine = is_mine
         self._rules = rules
+        self._led_to = led_to
+        """Origins that only redirects of this retailer led to."""
         self._lined: asyncio.Lock | None = None
 
     async def line_up(self, origin: str) -> None:
@@ -401,6 +404,15 @@ class PageGate:
             self._lined = None
 
     async def objection(self, url: str) -> str | None:
+        """What keeps a redirect there from being followed."""
+        origin = origin_of(url)
+        if self._turns.is_unknown(origin) and origin not in self._led_to:
+            if len(self._led_to) >= MAX_ORIGINS:
+                return f"redirects of this retailer led to {MAX_ORIGINS} origins before it, and no further one is asked"
+            self._led_to.add(origin)
+        return await self.forbidden(url)
+
+    async def forbidden(self, url: str) -> str | None:
         """What robots.txt says against it, or what keeps it from being read."""
         rules = None if self._rules is None else await self._rules(origin_of(url))
         if isinstance(rules, FetchFailure):

@@ -244,6 +244,12 @@ update scrape.origins
    set failing = 0
  where origin = any(%(origins)s::text[]) and failing > 0;
 
+-- name: origins_of_partition :one
+-- What a retailer's pages are on, those that wait in the frontier included.
+select origins
+  from scrape.run_partitions
+ where run_id = %(run_id)s and retailer = %(retailer)s;
+
 -- name: paused_origins :many
 -- Which of these origins are paused now, so that leases on them that have not started are given back.
 select origin

@@ -17,11 +17,11 @@ import pytest
 from scrape_assets.datasets.declaration import Dataset
 from scrape_assets.demo import scripted
 from scrape_assets.errors import StoreUnreachable
-from scrape_assets.flow import plan, run
+from scrape_assets.flow import accept, plan, run, turns
 from scrape_assets.flow.run import Machine
 from scrape_assets.flow.turns import Turns
 from scrape_assets.rules.budget import Budget
-from scrape_assets.store import origins, postgres
+from scrape_assets.store import discovery, origins, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -302,16 +302,16 @@ def test_what_the_store_is_told_to_be_in_use_does_not_grow_before_it_answers(poo
     declared(pool, Budget(0.0, 8))
 
     async def grown() -> tuple[int, int]:
-        turns = Turns(pool, "w")
-        turns.use({ORIGIN: 8}, lease_seconds=60.0, patience_seconds=300.0)
-        await turns.refresh()
-        turns.begin(ORIGIN)
-        looking = asyncio.create_task(turns.refresh())
+        mine = Turns(pool, "w")
+        mine.use({ORIGIN: 8}, lease_seconds=60.0, patience_seconds=300.0)
+        await mine.refresh()
+        mine.begin(ORIGIN)
+        looking = asyncio.create_task(mine.refresh())
         await asyncio.sleep(0)
-        meanwhile = turns.room(ORIGIN)
+        meanwhile = mine.room(ORIGIN)
         await looking
-        room = turns.room(ORIGIN)
-        await turns.leave()
+        room = mine.room(ORIGIN)
+        await mine.leave()
         return meanwhile, room
 
     assert asyncio.run(grown()) == (0, 7)
@@ -611,6 +611,53 @@ def test_a_store_that_is_gone_for_a_moment_at_a_new_origin_ends_no_worker(
     once_gone(monkeypatch, "declare", "deals.shop.example")
     redirected(pool, tmp_path, shop, deals, f"{{rate: none, robots: {robots}}}")
     assert ended(pool) == {"a": "committed"}
+
+
+def test_a_site_under_every_name_is_redirected_to_on_few_origins(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MAX_ORIGINS", 3)
+    shop.answer = lambda path: (
+        (302, {"location": f"http://h{path[3:]}.shop.example/q/"}, b"") if path[1] == "p" else (200, {}, product("q"))
+    )
+    everywhere(pool, tmp_path, shop, "{file: north.csv}")
+    with postgres.transaction(pool) as tx:
+        asked = tx.execute("select count(*) from scrape.origins").fetchone()[0]
+        reasons = tx.execute("select reason from scrape.attempts where failure_class = 'redirected'").fetchall()
+    assert asked == 1 + 3
+    assert shop.robots_requests == 1 + 3
+    assert ["led to 3 origins before it" in row.reason for row in reasons] == [True] * 7
+    assert sorted(ended(pool).values()) == ["committed"] * 3 + ["quarantined redirected"] * 7
+
+
+def test_a_list_under_every_name_has_pages_on_few_origins_and_is_not_taken_for_whole(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_ORIGINS", 3)
+    named = "".join(f"<url><loc>http://h{n}.shop.example/p/{n}</loc></url>" for n in range(10))
+    listed = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{named}</urlset>'.encode()
+    shop.answer = lambda path: (200, {}, listed if path == "/sitemap.xml" else product(path[3:]))
+    dataset = everywhere(pool, tmp_path, shop, "{sitemap: /sitemap.xml}")
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select count(*) from scrape.origins").fetchone()[0] == 3
+    assert shop.requests.total() == 1 + 2
+    checks = {check["rule"]: check for check in accept.accept_retailer(pool, dataset, RUN, "north").checks}
+    assert not checks["discovery"]["passed"]
+    assert "pages on more than 3 origins" in checks["discovery"]["got"]
+
+
+def everywhere(pool: Pool, folder: Path, shop: Site, urls: str) -> Dataset:
+    """Collected, with the same site under ten more names."""
+    make.dataset(folder, {"north": ("http://shop.example", [f"/p/{n}" for n in range(10)])})
+    file = folder / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("{file: north.csv}", urls))
+    dataset = make.load.dataset(folder, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    port = int(shop.url.rpartition(":")[2])
+    there = dict.fromkeys(("shop.example", *(f"h{n}.shop.example" for n in range(10))), ("127.0.0.1", port))
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", there), work))
+    return dataset
 
 
 CONTEXTS = """\
