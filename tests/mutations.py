@@ -116,11 +116,11 @@ MUTATIONS = (
         (f"{TESTS}test_browser_origins.py",),
     ),
     Mutation(
-        "a browser's pages that are asked for in vain",
+        "pages that are claimed in vain while an origin is paused that they need",
         "scrape_assets/flow/collect.py",
-        "if needed & self._turns.paused:",
+        "if self._needs(assignment) & self._turns.paused:",
         "if False:",
-        (f"{TESTS}test_browser_origins.py",),
+        (f"{TESTS}test_origins.py",),
     ),
     Mutation(
         "a browser that is never replaced",
@@ -738,8 +738,22 @@ MUTATIONS = (
     Mutation(
         "shares without a look at what others have",
         ORIGINS,
-        "least(a.concurrency - o.taken,",
-        "least(a.concurrency,",
+        "least(a.wanted, a.concurrency - o.taken,",
+        "least(a.wanted, a.concurrency,",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "a worker that refills what it should give back",
+        ORIGINS,
+        "select a.origin, m.allowed as slots,",
+        "select a.origin, m.held as slots,",
+        (f"{TESTS}test_origins.py",),
+    ),
+    Mutation(
+        "room that each partition of a worker takes for its own",
+        "scrape_assets/flow/collect.py",
+        "with self._turns.reserved(origin, wanted,",
+        "with self._turns.reserved(origin, 0,",
         (f"{TESTS}test_origins.py",),
     ),
     Mutation(

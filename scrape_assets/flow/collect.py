@@ -119,7 +119,9 @@ class Worker:
         self._backlog = BACKLOG
         self._origins: dict[int, Sequence[str]] = {}
         self._needed: defaultdict[str, set[str]] = defaultdict(set)
-        """Origins that pages in a browser have asked, by retailer."""
+        """Origins that pages need beside their own, by retailer: of set-ups, and of what pages in a browser asked."""
+        self._led_to: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """Origins that redirects led to, by run and retailer."""
         self.tally = Tally()
 
     def stop(self) -> None:
@@ -199,6 +201,9 @@ class Worker:
 
     async def _take(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> int | None:
         """How many tasks are mine now; None where an origin may not be asked yet, or has no room for more."""
+        if self._needs(assignment) & self._turns.paused:
+            # They would be given back at once, one after the other, for as long as the pause lasts.
+            return None
         taken, full = 0, False
         for origin in self._origins.get(id(assignment), assignment.origins):
             if free - taken <= 0 or origin in self._turns.paused:
@@ -212,9 +217,11 @@ class Worker:
                 full = True
                 continue
             asked = now()
-            claims = await self._patiently(self._claim, assignment, origin, wanted)
-            for claim in claims:
-                self._begin(assignment, claim, origin, asked, fetching, room)
+            # Other partitions of this worker ask for the same room while this one waits for the store.
+            with self._turns.reserved(origin, wanted, shown=_is_shown(assignment)):
+                claims = await self._patiently(self._claim, assignment, origin, wanted)
+                for claim in claims:
+                    self._begin(assignment, claim, origin, asked, fetching, room)
             taken += len(claims)
         return None if full and not taken else taken
 
@@ -230,7 +237,8 @@ class Worker:
         """Whether this worker's share of the origin and the origin's robots.txt are known.
 
         A robots.txt that cannot be read fails the next page in its stead, so that a site that never gives one is a
-        failure with a reason and an end, and not a run that stands still.
+        failure with a reason and an end, and not a run that stands still. A store that does not answer is no failure
+        of the site's: it is asked again.
         """
         if self._turns.is_unknown(origin):
             with suppress(StoreUnreachable):
@@ -241,7 +249,7 @@ class Worker:
             gate = self._gate(assignment, lambda: not self.stopped, page=False)
             try:
                 return await self._robots.read(assignment, origin, gate)
-            except NotNow:
+            except (NotNow, StoreUnreachable):
                 return False
 
     async def _rules(self, assignment: Assignment, origin: str) -> RobotsRules | FetchFailure | None:
@@ -265,6 +273,7 @@ class Worker:
             budget=assignment.dataset.budget,
             is_mine=is_mine,
             rules=partial(self._rules, assignment) if obeyed else None,
+            led_to=self._led_to[assignment.run.run_id, assignment.retailer.name],
         )
 
     async def _take_stored(self, assignment: Assignment, free: int, fetching: set[Lease], room: asyncio.Event) -> bool:
@@ -432,6 +441,8 @@ class Worker:
     ) -> Response | FetchFailure:
         """What the site says, asked in its turn; within the limits of its robots.txt."""
         origin = urls.origin(request.url)
+        if claim is None:
+            self._needs(assignment).add(origin)
         # A context is set up without a browser, which has its cookies then.
         shown = claim is not None and _is_shown(assignment)
         mine = claim is None or partial(self._leases.surely_mine, claim.lease)
@@ -440,7 +451,7 @@ class Worker:
             return (mine is True or mine()) and not self.stopped
 
         gate = self._gate(assignment, is_mine)
-        if objection := await gate.objection(request.url):
+        if objection := await gate.forbidden(request.url):
             return FetchFailure(FailureClass.ROBOTS, f"{objection}; it was not asked for (fetch.robots: ignore asks)")
         lists = claim is not None and claim.discovers
         size = SITEMAP_BYTES if lists and assignment.retailer.urls.mode == "sitemap" else 0
@@ -460,9 +471,13 @@ class Worker:
             if more:
                 self._turns.end(origin, shown=shown)
 
+    def _needs(self, assignment: Assignment) -> set[str]:
+        """Origins that its pages need, as far as that is known."""
+        return self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+
     def _browser_gates(self, assignment: Assignment, is_mine: Callable[[], bool]) -> BrowserGates:
         """For one page. OriginPaused when it would be asked for in vain, as its like need an origin that is paused."""
-        needed = self._needed[f"{assignment.dataset.dataset}/{assignment.retailer.name}"]
+        needed = self._needs(assignment)
         if needed & self._turns.paused:
             raise OriginPaused
         return BrowserGates(

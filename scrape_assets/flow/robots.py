@@ -30,6 +30,8 @@ class Robots:
         self._pool = pool
         self._source = source
         self._known: dict[tuple[str, str], RobotsRules] = {}
+        self._unkept: dict[tuple[str, str], tuple[int | None, Read]] = {}
+        """Read, and not in the store yet, which did not answer."""
         self._unread: dict[tuple[str, str], Response | FetchFailure] = {}
 
     def known(self, run_id: str, origin: str) -> RobotsRules | None:
@@ -39,29 +41,33 @@ class Robots:
     async def read(self, assignment: Assignment, origin: str, gate: Gate) -> bool | FetchFailure:
         """Whether the origin's rules are known now; if not, somebody else asks for them, or they cannot be read.
 
-        After a failure comes `rest`.
+        After a failure comes `rest`. StoreUnreachable: the next call goes on.
         """
         run_id = assignment.run.run_id
         if assignment.retailer.fetch.robots == "ignore" or (run_id, origin) in self._known:
             return True
         kept = await asyncio.to_thread(self._find, run_id, origin)
         if kept is None or not kept.of_this_run:
-            if not await asyncio.to_thread(self._is_mine_to_ask, assignment, origin):
-                return False
-            try:
-                answer = await self._fetch(assignment, origin, gate)
-            except BaseException:
-                await asyncio.to_thread(self._forget, run_id, origin)
-                raise
-            said = _said(answer)
-            if said is None and kept is not None:
-                said = Read(kept.body, f"it cannot be read ({_why(answer)}); the copy of an earlier run holds")
-            if said is None:
-                self._unread[run_id, origin] = answer
-                return _failure(answer)
-            kept = await asyncio.to_thread(self._keep, run_id, origin, answer.status, said)
-        self._known[run_id, origin] = found = RobotsRules(kept.body)
+            if (run_id, origin) not in self._unkept:
+                if not await asyncio.to_thread(self._is_mine_to_ask, assignment, origin):
+                    return False
+                try:
+                    answer = await self._fetch(assignment, origin, gate)
+                except BaseException:
+                    await asyncio.to_thread(self._forget, run_id, origin)
+                    raise
+                said = _said(answer)
+                if said is None and kept is not None:
+                    said = Read(kept.body, f"it cannot be read ({_why(answer)}); the copy of an earlier run holds")
+                if said is None:
+                    self._unread[run_id, origin] = answer
+                    return _failure(answer)
+                self._unkept[run_id, origin] = answer.status, said
+            kept = await asyncio.to_thread(self._keep, run_id, origin, *self._unkept[run_id, origin])
+        found = RobotsRules(kept.body)
         await asyncio.to_thread(self._delay, origin, found.delay_seconds)
+        self._known[run_id, origin] = found
+        self._unkept.pop((run_id, origin), None)
         return True
 
     async def rest(self, assignment: Assignment, origin: str) -> None:

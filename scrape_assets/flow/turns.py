@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any
 from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow.leases import now
 from scrape_assets.rules import retry
-from scrape_assets.rules.budget import Budget
+from scrape_assets.rules.budget import MAX_ORIGINS, Budget
 from scrape_assets.rules.page import FetchFailure, Response
 from scrape_assets.rules.retry import RetryPolicy
 from scrape_assets.rules.robots import RobotsRules
@@ -47,6 +47,10 @@ SILENT = 5
 
 ASK_AGAIN_SECONDS = 1.0
 """The longest sleep before the store is asked again, so that a pause or a new rate is noticed."""
+
+
+STORE_SECONDS = 0.2
+"""How soon a store that was not there is asked again."""
 
 
 class NotNow(Exception):
@@ -85,6 +89,8 @@ class Turns:
         self._pool = pool
         self._worker_id = worker_id
         self._shares: dict[str, Share] = {}
+        self._told: dict[str, int] = {}
+        """What the store is told to be in use, while its answer is on its way: others may have all the rest by then."""
         self._confirmed = 0.0
         self._granted = 0.0
         self._wanted: dict[str, int] = {}
@@ -130,8 +136,10 @@ class Turns:
             uses = {
                 name: (wanted, max(self._in_flight[name], self._busy(name))) for name, wanted in self._wanted.items()
             }
+            self._told = {name: in_use for name, (_, in_use) in uses.items()}
             if uses:
                 self._shares.update(await self._apart(self._share, uses))
+            self._told = {}
             self._confirmed = asked
             self.paused = {share.origin for share in self._shares.values() if share.paused}
 
@@ -149,12 +157,30 @@ class Turns:
         """Whether nobody said yet what this worker's part of it is."""
         return origin not in self._shares
 
-    async def get_to_know(self, origin: str, budget: Budget, wanted: int = 1) -> None:
-        """The origin has its budget, and this worker a share of it."""
-        with suppress(StoreUnreachable):
-            await self._apart(self._declare, origin, budget)
-            self._wanted.setdefault(origin, wanted)
-            await self.refresh()
+    async def get_to_know(self, origin: str, budget: Budget, is_mine: Callable[[], bool], wanted: int = 1) -> None:
+        """The origin has its budget, and this worker a share of it, however long the store is not there for it.
+
+        OriginPaused, or TurnLost, as `take`.
+        """
+        while self.is_unknown(origin):
+            self._may_wait(origin, is_mine)
+            try:
+                await self._apart(self._declare, origin, budget)
+                self._wanted.setdefault(origin, wanted)
+                await self.refresh()
+            except StoreUnreachable:
+                await asyncio.sleep(STORE_SECONDS)
+
+    @contextmanager
+    def reserved(self, origin: str, places: int, *, shown: bool = False) -> Iterator[None]:
+        """Room that nobody else has meanwhile; the pages that come of it `begin` inside, before anything is awaited."""
+        self._in_flight[origin] += places
+        self._shown[origin] += places if shown else 0
+        try:
+            yield
+        finally:
+            self._in_flight[origin] -= places
+            self._shown[origin] -= places if shown else 0
 
     def begin(self, origin: str, *, shown: bool = False) -> None:
         """A page of the origin is on its way; `shown`: a browser has it, and asks for `slot` for each request."""
@@ -193,7 +219,9 @@ class Turns:
     def _slots(self, origin: str) -> int:
         """What is mine; nothing on a share that has run out meanwhile."""
         share = self._shares.get(origin)
-        return 0 if share is None or now() - self._confirmed > self._granted else share.slots
+        if share is None or now() - self._confirmed > self._granted:
+            return 0
+        return min(share.slots, self._told.get(origin, share.slots))
 
     def _may_wait(self, origin: str, is_mine: Callable[[], bool]) -> None:
         if not is_mine():
@@ -276,7 +304,7 @@ class Turns:
         try:
             turn = await self._apart(self._take, origin, hold_seconds)
         except StoreUnreachable:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(STORE_SECONDS)
             return
         if turn.paused:
             self.paused.add(origin)
@@ -352,12 +380,15 @@ class PageGate:
         budget: Callable[[str], Budget],
         is_mine: Callable[[], bool],
         rules: Callable[[str], Awaitable[RobotsRules | FetchFailure | None]] | None,
+        led_to: set[str],
     ) -> None:
         self._turns = turns
         self._budget = budget
         self._hold_seconds = hold_seconds
         self._is_mine = is_mine
         self._rules = rules
+        self._led_to = led_to
+        """Origins that only redirects of this retailer led to."""
         self._lined: asyncio.Lock | None = None
 
     async def line_up(self, origin: str) -> None:
@@ -373,6 +404,15 @@ class PageGate:
             self._lined = None
 
     async def objection(self, url: str) -> str | None:
+        """What keeps a redirect there from being followed."""
+        origin = origin_of(url)
+        if self._turns.is_unknown(origin) and origin not in self._led_to:
+            if len(self._led_to) >= MAX_ORIGINS:
+                return f"redirects of this retailer led to {MAX_ORIGINS} origins before it, and no further one is asked"
+            self._led_to.add(origin)
+        return await self.forbidden(url)
+
+    async def forbidden(self, url: str) -> str | None:
         """What robots.txt says against it, or what keeps it from being read."""
         rules = None if self._rules is None else await self._rules(origin_of(url))
         if isinstance(rules, FetchFailure):
@@ -381,9 +421,8 @@ class PageGate:
 
     async def take(self, origin: str) -> None:
         """The page's next request may go out."""
-        if self._turns.is_unknown(origin):
-            # A redirect led to another host of the site, which has a budget like any other.
-            await self._turns.get_to_know(origin, self._budget(origin))
+        # A redirect may lead to another host of the site, which has a budget like any other.
+        await self._turns.get_to_know(origin, self._budget(origin), self._is_mine)
         await self._turns.take(origin, self._hold_seconds, self._is_mine)
         self.step_out()
 
@@ -423,8 +462,7 @@ class BrowserGates:
         """
         if len(self._asked) < MAX_NEEDED:
             self._asked.add(origin)
-        if self._turns.is_unknown(origin):
-            await self._turns.get_to_know(origin, self._budget(origin), self._concurrency)
+        await self._turns.get_to_know(origin, self._budget(origin), self._is_mine, self._concurrency)
         gate = self._gate(page)
         async with self._turns.slot(origin, self._is_mine):
             try:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+MAX_ORIGINS = 100
+"""Origins that the pages of one retailer may be on or lead to, beyond which no further one is asked. A judgement: shops
+have a handful, and a site that answers under every name would have one budget, share and robots.txt for each."""
+
 
 class Budget(NamedTuple):
     """Seconds between two starts, requests in flight, whether the gap counts from an answer's end, requests a day.

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from scrape_assets.rules import chain
-from scrape_assets.rules.budget import Budget
+from scrape_assets.rules.budget import MAX_ORIGINS, Budget
 from scrape_assets.store import origins, sql
 from scrape_assets.store.postgres import Transaction
 
@@ -41,7 +41,7 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     """
     retailer = found.retailer
     sql.execute(tx, "forget_links", run_id=run_id, parent=parent)
-    added = _children(tx, parent, found, found.children)
+    added = _children(tx, run_id, parent, found, found.children)
     if found.problem is not None:
         sql.execute(tx, "set_discovery_problem", parent=parent, problem=found.problem)
     # Only these have a next page; sitemaps and links name all they know at once.
@@ -60,16 +60,17 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
             page=found.page,
         )
         if step.goes_on and found.next is not None:
-            _children(tx, parent, found, [{**found.next, "barren": step.barren}])
+            _children(tx, run_id, parent, found, [{**found.next, "barren": step.barren}])
         elif step.problem:
             sql.execute(tx, "set_discovery_problem", parent=parent, problem=step.problem)
         elif found.again is not None:
-            _children(tx, parent, found, [found.again])
+            _children(tx, run_id, parent, found, [found.again])
     admit(tx, run_id, retailer, found.open_tasks)
 
 
-def _children(tx: Transaction, parent: UUID, found: Discovered, children: Sequence[dict[str, Any]]) -> int:
+def _children(tx: Transaction, run_id: str, parent: UUID, found: Discovered, children: Sequence[dict[str, Any]]) -> int:
     """How many of their items no other page of the parent's kind has named."""
+    children = _on_few_origins(tx, run_id, found.retailer, parent, children)
     if not children:
         return 0
     text = orjson.dumps(children).decode()
@@ -77,6 +78,23 @@ def _children(tx: Transaction, parent: UUID, found: Discovered, children: Sequen
     for name in row.origins:
         origins.declare(tx, [name], found.budget(name))
     return int(row.fresh)
+
+
+def _on_few_origins(
+    tx: Transaction, run_id: str, retailer: str, parent: UUID, children: Sequence[dict[str, Any]]
+) -> Sequence[dict[str, Any]]:
+    """Those on origins that the retailer has pages on, or has room for; that others were left out is a problem."""
+    named = dict.fromkeys(child["origin"] for child in children)
+    if not named:
+        return children
+    known = sql.one(tx, "origins_of_partition", run_id=run_id, retailer=retailer).origins
+    new = [origin for origin in named if origin not in known]
+    beyond = set(new[max(0, MAX_ORIGINS - len(known)) :])
+    if not beyond:
+        return children
+    problem = f"it names pages on more than {MAX_ORIGINS} origins; those on {min(beyond)} and the like were left out"
+    sql.execute(tx, "set_discovery_problem", parent=parent, problem=problem)
+    return [child for child in children if child["origin"] not in beyond]
 
 
 def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:

@@ -72,8 +72,9 @@ select origin
 
 -- name: share_origins :many
 -- How many requests this worker may have in flight at each origin, of what all workers may have together. A worker
--- that has more than its fair part gives back what it does not use as soon as another has less. With more workers than
--- slots, whoever had one for five seconds lets another have it. Comes after `lock_origins`.
+-- that has more than its fair part gives it back as soon as another has less: it may begin no further request above its
+-- part (`allowed`), but what it has under way is no one else's (`held`). With more workers than slots, whoever had one
+-- for five seconds lets another have it. Comes after `lock_origins`.
 with asked as materialized (
     select a.*, o.per_day, o.gap_through_response, scrape.gap_seconds(o) as gap,
            least(o.concurrency, greatest(1, floor(coalesce(
@@ -90,15 +91,7 @@ with asked as materialized (
             and s.expires_at > clock_timestamp()
      group by a.origin, a.concurrency
 ), mine as materialized (
-    select a.origin, a.wanted,
-           greatest(0, least(a.concurrency - o.taken,
-                             greatest(a.in_use,
-                                      least(a.wanted,
-                                            case when not starving.some then a.concurrency
-                                                 when o.workers < a.concurrency or coalesce(s.slots, 0) = 0
-                                                      or s.since > clock_timestamp() - interval '5 s' then o.fair
-                                                 else 0
-                                            end)))) as slots
+    select a.origin, a.wanted, part.allowed, greatest(part.allowed, least(a.in_use, a.concurrency - o.taken)) as held
       from asked a
       join others o using (origin)
       left join scrape.origin_shares s on s.origin = a.origin and s.worker_id = %(worker_id)s
@@ -106,16 +99,23 @@ with asked as materialized (
            select exists (select 1 from scrape.origin_shares x
                            where x.origin = a.origin and x.worker_id <> %(worker_id)s
                              and x.expires_at > clock_timestamp() and x.slots < least(x.wanted, o.fair)) as some) starving
+     cross join lateral (
+           select greatest(0, least(a.wanted, a.concurrency - o.taken,
+                                    case when not starving.some then a.concurrency
+                                         when o.workers < a.concurrency or coalesce(s.slots, 0) = 0
+                                              or s.since > clock_timestamp() - interval '5 s' then o.fair
+                                         else 0
+                                    end)) as allowed) part
 ), kept as (
     insert into scrape.origin_shares as s (origin, worker_id, wanted, slots, expires_at)
-    select origin, %(worker_id)s, wanted, slots, clock_timestamp() + make_interval(secs => %(seconds)s::float8)
+    select origin, %(worker_id)s, wanted, held, clock_timestamp() + make_interval(secs => %(seconds)s::float8)
       from mine
      order by origin
     on conflict (origin, worker_id) do update
        set wanted = excluded.wanted, slots = excluded.slots, expires_at = excluded.expires_at,
            since = case when (s.slots = 0) = (excluded.slots = 0) then s.since else clock_timestamp() end
 )
-select a.origin, m.slots, a.gap, a.paused,
+select a.origin, m.allowed as slots, a.gap, a.paused,
        a.gap > 0 or a.per_day is not null or a.gap_through_response as paced
   from asked a
   join mine m using (origin);
@@ -243,6 +243,12 @@ update scrape.origins
    set failing = 0
  where origin = any(%(origins)s::text[]) and failing > 0;
 
+-- name: origins_of_partition :one
+-- What a retailer's pages are on, those that wait in the frontier included.
+select origins
+  from scrape.run_partitions
+ where run_id = %(run_id)s and retailer = %(retailer)s;
+
 -- name: paused_origins :many
 -- Which of these origins are paused now, so that leases on them that have not started are given back.
 select origin
@@ -268,10 +274,12 @@ select origin, http_status, body, note, run_id = %(run_id)s as of_this_run
  limit 1;
 
 -- name: keep_robots :none
--- Whoever read it first is right for the whole run.
-update scrape.robots
-   set http_status = %(http_status)s, body = %(body)s, note = %(note)s, fetched_at = clock_timestamp()
- where run_id = %(run_id)s and origin = %(origin)s and body is null;
+-- Whoever read it first is right for the whole run. That somebody asks may have been forgotten by another asker.
+insert into scrape.robots as r (run_id, origin, http_status, body, note)
+values (%(run_id)s, %(origin)s, %(http_status)s, %(body)s, %(note)s)
+on conflict (run_id, origin) do update
+   set http_status = excluded.http_status, body = excluded.body, note = excluded.note, fetched_at = clock_timestamp()
+ where r.body is null;
 
 -- name: forget_robots :none
 -- Nothing came of it: the next one may ask.

@@ -79,10 +79,12 @@ def market() -> Iterator[Market]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"])).decode()
+            # Before anybody who waits for this request can see it.
+            status = it.setup_status
             self._note(body)
             time.sleep(it.setup_seconds)
-            if it.setup_status != 200:
-                self._say(it.setup_status, "not now")
+            if status != 200:
+                self._say(status, "not now")
                 return
             form = {name: values[0] for name, values in parse_qs(body).items()}
             if it.needs_token and (form.get("csrf") != "t-1" or "seen=1" not in self.headers.get("cookie", "")):

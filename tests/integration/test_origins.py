@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from scrape_assets.datasets.declaration import Dataset
-from scrape_assets.flow import plan, run
+from scrape_assets.demo import scripted
+from scrape_assets.errors import StoreUnreachable
+from scrape_assets.flow import accept, plan, run, turns
 from scrape_assets.flow.run import Machine
+from scrape_assets.flow.turns import Turns
 from scrape_assets.rules.budget import Budget
-from scrape_assets.store import origins, postgres
+from scrape_assets.store import discovery, origins, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -212,8 +215,8 @@ def test_a_worker_that_comes_later_gets_its_part_when_the_first_gives_back(pool:
     declared(pool, Budget(0.0, 8))
     assert share(pool, "first", wanted=8, in_use=0) == 8
     assert share(pool, "second", wanted=8) == 0, "all of them are the first one's"
-    assert share(pool, "first", wanted=8, in_use=6) == 6, "requests that are under way are no one else's"
-    assert share(pool, "second", wanted=8) == 2
+    assert share(pool, "first", wanted=8, in_use=6) == 4, "it begins no further one above its part"
+    assert share(pool, "second", wanted=8) == 2, "requests that are under way are no one else's"
     assert share(pool, "first", wanted=8, in_use=3) == 4
     assert share(pool, "second", wanted=8, in_use=2) == 4
 
@@ -242,10 +245,76 @@ def test_more_workers_than_slots_take_turns(pool: Pool) -> None:
     assert [share(pool, name, wanted=4) for name in "abc"] == [1, 0, 0]
     with postgres.transaction(pool) as tx:
         tx.execute("update scrape.origin_shares set since = clock_timestamp() - interval '6 seconds'")
-    assert share(pool, "a", wanted=4, in_use=1) == 1, "not before its request has ended"
+    assert share(pool, "a", wanted=4, in_use=1) == 0, "it begins no further one"
+    assert share(pool, "c", wanted=4) == 0, "not before that request has ended"
     assert share(pool, "a", wanted=4) == 0
     assert share(pool, "c", wanted=4) == 1
     assert share(pool, "a", wanted=4) == 0
+
+
+def test_a_busy_worker_lets_one_that_comes_later_have_its_turns(pool: Pool, tmp_path: Path) -> None:
+    with scripted.running() as shop:
+        shop.answer = lambda path: scripted.product(int(path[3:]) % 1000)._replace(seconds=0.2)
+        datasets = {}
+        for number, name in enumerate(("early", "late")):
+            paths = [f"/p/{1000 * number + page}" for page in range(200)]
+            make.dataset(tmp_path, {"north": (shop.url, paths)}, name=name)
+            file = tmp_path / f"datasets/{name}/retailers/north.yaml"
+            file.write_text(file.read_text() + "fetch: {concurrency: 1, rate: none, robots: ignore}\n")
+            datasets[name] = make.load.dataset(tmp_path, name)
+            plan.plan(pool, datasets[name], WINDOW, now=NOW)
+
+        async def collect(name: str, begins: float) -> None:
+            await asyncio.sleep(begins)
+            workers: list[Any] = []
+            work = run.assignments(pool, datasets[name], WINDOW, ["north"])
+            machine = Machine(tmp_path / name, name, {})
+            collecting = asyncio.create_task(run.collect_partitions(pool, machine, work, on_worker=workers.append))
+            await asyncio.wait([collecting], timeout=18.0 - begins)
+            workers[0].stop()
+            await asyncio.gather(collecting, return_exceptions=True)
+
+        async def both() -> None:
+            await asyncio.gather(collect("early", 0.0), collect("late", 1.0))
+
+        asyncio.run(both())
+        askers = [len(path) > len("/p/999") for path in shop.requests]
+    assert sum(askers) >= 5, "the later one got nothing"
+    changes = sum(one != other for one, other in pairwise(askers))
+    assert changes >= 2, "the first one got nothing back"
+    assert shop.peak == 1
+
+
+def test_partitions_of_one_worker_take_no_room_twice(pool: Pool, tmp_path: Path) -> None:
+    with scripted.running() as shop:
+        shop.answer = lambda path: scripted.product(int(path[3:]))._replace(seconds=0.1)
+        sites = {f"r{n}": (shop.url, [f"/p/{20 * n + page}" for page in range(20)]) for n in range(4)}
+        dataset = make.dataset(tmp_path, sites)
+        plan.plan(pool, dataset, WINDOW, now=NOW)
+        work = run.assignments(pool, dataset, WINDOW, sorted(sites))
+        asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), work))
+    with postgres.transaction(pool) as tx:
+        assert shop.peak <= tx.execute("select concurrency from scrape.origins").fetchone()[0]
+    assert len(shop.requests) == 80
+
+
+def test_what_the_store_is_told_to_be_in_use_does_not_grow_before_it_answers(pool: Pool) -> None:
+    declared(pool, Budget(0.0, 8))
+
+    async def grown() -> tuple[int, int]:
+        mine = Turns(pool, "w")
+        mine.use({ORIGIN: 8}, lease_seconds=60.0, patience_seconds=300.0)
+        await mine.refresh()
+        mine.begin(ORIGIN)
+        looking = asyncio.create_task(mine.refresh())
+        await asyncio.sleep(0)
+        meanwhile = mine.room(ORIGIN)
+        await looking
+        room = mine.room(ORIGIN)
+        await mine.leave()
+        return meanwhile, room
+
+    assert asyncio.run(grown()) == (0, 7)
 
 
 def test_nobody_holds_more_pages_of_a_slow_origin_than_may_start_in_time(pool: Pool) -> None:
@@ -450,6 +519,45 @@ def test_the_copy_of_an_earlier_run_holds_while_the_site_gives_none(pool: Pool, 
     assert ended(pool) == {"a": "committed", "b": "quarantined robots"}
 
 
+@pytest.mark.parametrize("act", ["robots", "ask_robots", "keep_robots", "set_robots_delay"])
+def test_a_store_that_is_gone_for_a_moment_at_robots_txt_ends_no_worker(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    shop.robots = (200, b"User-agent: *\nCrawl-delay: 0.1\n")
+    once_gone(monkeypatch, act)
+    collected(pool, tmp_path, shop, ["/p/a"])
+    assert ended(pool) == {"a": "committed"}
+    assert shop.robots_requests == 1
+    assert gap(pool) == 0.1
+
+
+def once_gone(monkeypatch: pytest.MonkeyPatch, act: str, about: str = "") -> None:
+    """The store does not answer the first time that this is asked about that."""
+    real, failures = getattr(origins, act), [StoreUnreachable("gone for a moment")]
+
+    def asked(*arguments: Any, **more: Any) -> Any:
+        if failures and about in str(arguments):
+            raise failures.pop()
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(origins, act, asked)
+
+
+def test_a_robots_txt_is_kept_although_another_asker_forgot_that_it_is_asked_for(pool: Pool) -> None:
+    with postgres.transaction(pool) as tx:
+        tx.execute(
+            "insert into scrape.runs (run_id, dataset_id, collection_window, window_start, window_end)"
+            f" values ('{RUN}', 'prices', '{WINDOW}', '{WINDOW}', '2026-03-06')".encode()
+        )
+        assert origins.ask_robots(tx, RUN, ORIGIN, 60)
+        origins.forget_robots(tx, RUN, ORIGIN)
+        for text in ("first", "second"):
+            origins.keep_robots(tx, RUN, ORIGIN, 200, text, None)
+            kept = origins.robots(tx, RUN, ORIGIN)
+            assert kept is not None
+            assert (kept.body, kept.of_this_run) == ("first", True)
+
+
 def test_whoever_answers_for_the_site_may_ignore_it(pool: Pool, tmp_path: Path, shop: Site) -> None:
     shop.robots = (200, b"User-agent: *\nDisallow: /\n")
     collected(pool, tmp_path, shop, ["/p/a"], fetch="{rate: none, robots: ignore}")
@@ -484,18 +592,114 @@ def test_the_robots_txt_of_a_host_that_a_redirect_leads_to_is_read_first(
     pool: Pool, tmp_path: Path, shop: Site, deals: Site, robots: tuple[int, bytes], end: str
 ) -> None:
     deals.robots = robots
-    shop.answer = lambda path: (302, {"location": f"http://deals.shop.example{path}"}, b"")
-    dataset = make.dataset(tmp_path, {"north": ("http://shop.example", ["/p/a"])})
-    plan.plan(pool, dataset, WINDOW, now=NOW)
-    there = {
-        name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
-        for name, one in (("shop.example", shop), ("deals.shop.example", deals))
-    }
-    work = run.assignments(pool, dataset, WINDOW, ["north"])
-    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", there), work))
+    redirected(pool, tmp_path, shop, deals)
     assert ended(pool) == {"a": end}
     assert deals.robots_requests >= 1
     assert dict(deals.requests) == ({"/p/a": 1} if end == "committed" else {})
+
+
+def reached(shop: Site, deals: Site) -> dict[str, tuple[str, int]]:
+    """Where the hosts of the site are."""
+    return {
+        name: ("127.0.0.1", int(one.url.rpartition(":")[2]))
+        for name, one in (("shop.example", shop), ("deals.shop.example", deals))
+    }
+
+
+def redirected(pool: Pool, folder: Path, shop: Site, deals: Site, fetch: str = "{rate: none}") -> None:
+    """A page is collected that moved to another host of the site."""
+    shop.answer = lambda path: (302, {"location": f"http://deals.shop.example{path}"}, b"")
+    make.dataset(folder, {"north": ("http://shop.example", ["/p/a"])})
+    file = folder / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text() + f"fetch: {fetch}\n")
+    dataset = make.load.dataset(folder, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", reached(shop, deals)), work))
+
+
+@pytest.mark.parametrize("robots", ["obey", "ignore"])
+def test_a_store_that_is_gone_for_a_moment_at_a_new_origin_ends_no_worker(
+    pool: Pool, tmp_path: Path, shop: Site, deals: Site, monkeypatch: pytest.MonkeyPatch, robots: str
+) -> None:
+    once_gone(monkeypatch, "declare", "deals.shop.example")
+    redirected(pool, tmp_path, shop, deals, f"{{rate: none, robots: {robots}}}")
+    assert ended(pool) == {"a": "committed"}
+
+
+def test_a_site_under_every_name_is_redirected_to_on_few_origins(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "MAX_ORIGINS", 3)
+    shop.answer = lambda path: (
+        (302, {"location": f"http://h{path[3:]}.shop.example/q/"}, b"") if path[1] == "p" else (200, {}, product("q"))
+    )
+    everywhere(pool, tmp_path, shop, "{file: north.csv}")
+    with postgres.transaction(pool) as tx:
+        asked = tx.execute("select count(*) from scrape.origins").fetchone()[0]
+        reasons = tx.execute("select reason from scrape.attempts where failure_class = 'redirected'").fetchall()
+    assert asked == 1 + 3
+    assert shop.robots_requests == 1 + 3
+    assert ["led to 3 origins before it" in row.reason for row in reasons] == [True] * 7
+    assert sorted(ended(pool).values()) == ["committed"] * 3 + ["quarantined redirected"] * 7
+
+
+def test_a_list_under_every_name_has_pages_on_few_origins_and_is_not_taken_for_whole(
+    pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_ORIGINS", 3)
+    named = "".join(f"<url><loc>http://h{n}.shop.example/p/{n}</loc></url>" for n in range(10))
+    listed = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{named}</urlset>'.encode()
+    shop.answer = lambda path: (200, {}, listed if path == "/sitemap.xml" else product(path[3:]))
+    dataset = everywhere(pool, tmp_path, shop, "{sitemap: /sitemap.xml}")
+    with postgres.transaction(pool) as tx:
+        assert tx.execute("select count(*) from scrape.origins").fetchone()[0] == 3
+    assert shop.requests.total() == 1 + 2
+    checks = {check["rule"]: check for check in accept.accept_retailer(pool, dataset, RUN, "north").checks}
+    assert not checks["discovery"]["passed"]
+    assert "pages on more than 3 origins" in checks["discovery"]["got"]
+
+
+def everywhere(pool: Pool, folder: Path, shop: Site, urls: str) -> Dataset:
+    """Collected, with the same site under ten more names."""
+    make.dataset(folder, {"north": ("http://shop.example", [f"/p/{n}" for n in range(10)])})
+    file = folder / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("{file: north.csv}", urls))
+    dataset = make.load.dataset(folder, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    port = int(shop.url.rpartition(":")[2])
+    there = dict.fromkeys(("shop.example", *(f"h{n}.shop.example" for n in range(10))), ("127.0.0.1", port))
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(folder / "artifacts", "w", there), work))
+    return dataset
+
+
+CONTEXTS = """\
+key: [sku]
+fetch: {rate: none, robots: ignore}
+contexts: {berlin: {zip: "10115"}}
+context: {setup: {url: /set}, prove: {css: .price, equals: "19.99"}}
+"""
+
+
+def test_nothing_is_claimed_while_the_origin_is_paused_that_sets_its_context_up(
+    pool: Pool, tmp_path: Path, shop: Site, deals: Site
+) -> None:
+    make.dataset(tmp_path, {"north": ("http://deals.shop.example", [f"/p/{n}" for n in range(100)])}, more=CONTEXTS)
+    file = tmp_path / "datasets/prices/retailers/north.yaml"
+    file.write_text(file.read_text().replace("site: http://deals.", "site: http://"))
+    dataset = make.load.dataset(tmp_path, "prices")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    declared(pool, dataset.budget("http://shop.example"), "http://shop.example")
+    with postgres.transaction(pool) as tx:
+        origins.pause(tx, "http://shop.example", 3.0, "it said so", doubles=False, cap_seconds=1000.0)
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", reached(shop, deals)), work))
+    assert set(ended(pool).values()) == {"committed"}
+    assert dict(shop.requests) == {"/set": 1}
+    with postgres.transaction(pool) as tx:
+        given_back = tx.execute("select count(*) from scrape.attempts where outcome = 'released'").fetchone()[0]
+    assert given_back <= 8, "no more than were under way when it was noticed"
 
 
 def test_a_robots_txt_without_an_end_is_none_that_was_read(pool: Pool, tmp_path: Path, shop: Site) -> None:
