@@ -48,7 +48,6 @@ SILENT = 5
 ASK_AGAIN_SECONDS = 1.0
 """The longest sleep before the store is asked again, so that a pause or a new rate is noticed."""
 
-
 STORE_SECONDS = 0.2
 """How soon a store that was not there is asked again."""
 
