@@ -849,9 +849,23 @@ MUTATIONS = (
     ),
     Mutation(
         "a repair believes that a page is what it was",
-        "scrape_assets/flow/revalidate.py",
-        "and claim.recovery_batch_id is None",
+        "sql/queries/20_lease.sql",
+        "and claimed.recovery_batch_id is null",
         "",
+        (f"{TESTS}test_revalidate.py",),
+    ),
+    Mutation(
+        "a page that nobody asked for counts as seen",
+        "scrape_assets/flow/revalidate.py",
+        "verified_at = before.verified_at",
+        "pass",
+        (f"{TESTS}test_revalidate.py",),
+    ),
+    Mutation(
+        "a page asked for in another way is the same page",
+        "scrape_assets/rules/keys.py",
+        '"fetch": fetch',
+        '"fetch": {}',
         (f"{TESTS}test_revalidate.py",),
     ),
     Mutation(

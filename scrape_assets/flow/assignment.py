@@ -11,6 +11,7 @@ import orjson
 from scrape_assets.datasets import declaration
 from scrape_assets.datasets.declaration import Dataset, Retailer
 from scrape_assets.flow.plan import Frozen
+from scrape_assets.rules import keys
 from scrape_assets.rules.template import Known
 from scrape_assets.sources.extractor import Setup
 from scrape_assets.store.runs import Run
@@ -33,6 +34,16 @@ class Assignment:
     def lease_seconds(self) -> float:
         """How long its tasks are leased for."""
         return self.dataset.lease.seconds_for(self.retailer.fetch)
+
+    @cached_property
+    def pages_of(self) -> str | None:
+        """What its pages are known by from window to window; None where each is asked for whole.
+
+        Pages in a context prove it each time, and an answer without a page proves nothing.
+        """
+        if not self.retailer.fetch.revalidate or self.retailer.contexts:
+            return None
+        return keys.pages_of(self.dataset.dataset, self.retailer.name, self.frozen.manifest["fetch"])
 
     @cached_property
     def setup(self) -> Setup:

@@ -371,7 +371,7 @@ class Worker:
                 observed_at = claim.leased_at + timedelta(seconds=now() - received)
                 judged = await self._judge(assignment, claim, answer)
             result = conclude(assignment, claim, origin, answer, judged, observed_at, random.random())
-            revalidate.remember(result, claim, answer, still)
+            revalidate.remember(result, assignment, claim, answer, still)
             if claim.from_artifact is not None:
                 stored.keep(result, claim)
             self._put(assignment, result)
@@ -545,10 +545,10 @@ class Worker:
                 wanted=wanted,
                 lease_seconds=assignment.lease_seconds,
                 deadline_seconds=assignment.dataset.lease.deadline_seconds,
+                pages_of=assignment.pages_of,
             )
         if claims:
             failpoints.reach("K1")
-            claims = revalidate.look_up(self._pool, assignment, claims)
         return claims
 
     def _claim_stored(self, assignment: Assignment, wanted: int) -> list[Claim]:

@@ -215,7 +215,7 @@ def _unstorable(item: Item, why: str) -> Item:
     result.state, result.outcome = TaskState.QUARANTINED, Outcome.QUARANTINED
     result.task_class = result.failure_class = FailureClass.UNSTORABLE
     result.reason = f"Postgres refused the page's data: {_storable(why)}"
-    result.rows = result.row_count = result.discovered = None
+    result.rows = result.row_count = result.discovered = result.page = None
     result.final_url, result.content_type = _storable(result.final_url), _storable(result.content_type)
     result.redirects = ()
     return item

@@ -6,21 +6,16 @@ to hold, and never that something changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import stored
 from scrape_assets.flow.assignment import Assignment
-from scrape_assets.rules import keys, revalidation
+from scrape_assets.rules import revalidation
 from scrape_assets.rules.page import FetchFailure, Response
-from scrape_assets.store import lease, postgres
 from scrape_assets.store.commit import Page, Result
 from scrape_assets.store.lease import Claim
-from scrape_assets.store.postgres import Pool
 
 
 class Standing(NamedTuple):
@@ -30,37 +25,6 @@ class Standing(NamedTuple):
     status: int | None
     reason: str | None
     headers: dict[str, str]
-
-
-def look_up(pool: Pool, assignment: Assignment, claims: Sequence[Claim]) -> list[Claim]:
-    """The claims, with what is known of their pages.
-
-    Pages in a context prove it each time, and an answer without a page proves nothing. What failed, and what is
-    repaired by asking again, is asked for whole.
-    """
-    if not assignment.retailer.fetch.revalidate:
-        return list(claims)
-    dataset, retailer = assignment.dataset.dataset, assignment.retailer
-    keyed = [
-        claim
-        if claim.context in retailer.contexts
-        else claim._replace(
-            page_key=keys.page_key(dataset, retailer.name, claim.context, claim.page_type, claim.canonical_url)
-        )
-        for claim in claims
-    ]
-    fresh = {
-        claim.page_key
-        for claim in keyed
-        if claim.page_key is not None and claim.attempt_count == 1 and claim.recovery_batch_id is None
-    }
-    # Without an answer they are asked for whole; the leases are mine already, and nothing of them may be lost.
-    with suppress(StoreUnreachable):
-        if fresh:
-            with postgres.transaction(pool) as tx:
-                known = lease.known(tx, sorted(fresh))
-            return [claim._replace(known=known.get(claim.page_key)) if claim.page_key else claim for claim in keyed]
-    return keyed
 
 
 def unasked(folder: Path, claim: Claim) -> Standing | None:
@@ -79,11 +43,14 @@ def confirmed(folder: Path, claim: Claim, answer: Response | FetchFailure) -> St
     return _stands(folder, claim, answer.status, None, dict(answer.headers))
 
 
-def remember(result: Result, claim: Claim, answer: Response | FetchFailure, still: Standing | None) -> None:
-    """What the next window asks by goes with the result."""
-    if claim.page_key is None or not isinstance(answer, Response):
+def remember(
+    result: Result, assignment: Assignment, claim: Claim, answer: Response | FetchFailure, still: Standing | None
+) -> None:
+    """What the next window asks by goes with the result; a page that was stored tells of the site as it was."""
+    if assignment.pages_of is None or claim.from_artifact is not None or not isinstance(answer, Response):
         return
     before = claim.known
+    verified_at = result.observed_at
     etag, modified = revalidation.validators(answer.headers if still is None else still.headers)
     if still is not None:
         assert before is not None
@@ -91,10 +58,13 @@ def remember(result: Result, claim: Claim, answer: Response | FetchFailure, stil
         result.body_status, result.http_status = result.http_status, still.status
         result.reason = result.reason or still.reason
         result.reached = None if still.status is None else True
+        if still.status is None:
+            # Nobody looked: a change that its sitemap tells of only later would lie before this window for ever.
+            verified_at = before.verified_at
     elif answer.redirects:
         # They speak of another page than the one that is asked for next time.
         etag = modified = None
-    result.page = Page(claim.page_key, etag, modified, before.sha256 if before else None)
+    result.page = Page(assignment.pages_of, etag, modified, verified_at, before.sha256 if before else None)
 
 
 def _stands(

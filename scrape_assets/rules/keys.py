@@ -52,9 +52,12 @@ def task_key(
     return _uuid(b"task", (dataset_id, retailer, context, page_type, canonical_url, collection_window))
 
 
-def page_key(dataset_id: str, retailer: str, context: str, page_type: str, canonical_url: str) -> UUID:
-    """The page in whatever window it is read."""
-    return _uuid(b"page", (dataset_id, retailer, context, page_type, canonical_url))
+def pages_of(dataset_id: str, retailer: str, fetch: Mapping[str, Any]) -> str:
+    """All pages that one dataset asks one retailer for in this way, in whatever window; `scrape.page_key` goes on.
+
+    `fetch` is what of the manifest decides which page a site gives.
+    """
+    return payload_hash({"dataset": dataset_id, "retailer": retailer, "fetch": fetch})
 
 
 def entity_key(retailer: str, parts: Sequence[str]) -> str:

@@ -21,12 +21,13 @@ from scrape_assets.store.postgres import Transaction
 class Page(NamedTuple):
     """A page over all windows: what it is known by, and by what the site tells whether it changed.
 
-    `sha256`: the bytes that it had before.
+    `verified_at`: when the site last gave or confirmed its bytes. `sha256`: the bytes that it had before.
     """
 
-    key: UUID
+    pages_of: str
     etag: str | None
     last_modified: str | None
+    verified_at: datetime
     sha256: str | None
 
 
@@ -102,6 +103,18 @@ class Result:
             "collisions": self.collisions,
             "unreadable": self.unreadable,
             "template": self.template,
+            **self._remembered(),
+        }
+
+    def _remembered(self) -> dict[str, Any]:
+        page = self.page
+        if page is None:
+            return {}
+        return {
+            "pages_of": page.pages_of,
+            "etag": page.etag,
+            "last_modified": page.last_modified,
+            "verified_at": page.verified_at,
         }
 
     def yielded(self) -> dict[str, Any]:
@@ -131,7 +144,7 @@ def finish(
     for retailer in sorted({r.discovered.retailer for r in results if r.discovered}):
         sql.maybe(tx, "lock_partition", run_id=run_id, retailer=retailer)
     text = orjson.dumps([result.record() for result in results]).decode()
-    passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", results=text)}
+    passed = {row.attempt_id for row in sql.many(tx, "finish_tasks", run_id=run_id, results=text)}
     failpoints.reach("K7", lambda: postgres.lose(tx))
     if yielding := [r for r in results if r.row_count and r.lease.attempt_id in passed]:
         text = orjson.dumps([result.yielded() for result in yielding]).decode()
@@ -148,9 +161,6 @@ def finish(
     kept = {r.artifact_sha256 for r in results if r.lease.attempt_id in passed}
     if wanted := [artifact for artifact in artifacts if artifact["sha256"] in kept]:
         sql.execute(tx, "store_artifacts", run_id=run_id, artifacts=orjson.dumps(wanted).decode())
-    committed = (r for r in results if r.row_count is not None and r.lease.attempt_id in passed)
-    if pages := [_remembered(result) for result in committed if result.page]:
-        sql.execute(tx, "remember_pages", run_id=run_id, pages=orjson.dumps(pages).decode())
     failpoints.reach("K8", lambda: postgres.lose(tx))
     # One origin after the other in name order: two workers that pause the same origins must not lock them crosswise.
     pausing = (r for r in results if r.pause_origin_seconds and r.lease.attempt_id in passed)
@@ -165,17 +175,6 @@ def finish(
         )
     _note_reached(tx, [r for r in results if r.lease.attempt_id in passed])
     return passed
-
-
-def _remembered(result: Result) -> dict[str, Any]:
-    assert result.page is not None
-    return {
-        "page_key": result.page.key,
-        "sha256": result.artifact_sha256,
-        "etag": result.page.etag,
-        "last_modified": result.page.last_modified,
-        "verified_at": result.observed_at,
-    }
 
 
 def _note_reached(tx: Transaction, results: Sequence[Result]) -> None:

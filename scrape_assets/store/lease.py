@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -64,8 +64,6 @@ class Claim(NamedTuple):
     """SHA-256 of the stored page that this attempt reads instead of asking the site."""
     stored: Place | None = None
     """Where that lies; None when nobody knows any more."""
-    page_key: UUID | None = None
-    """The page over all windows, where it is remembered."""
     known: Known | None = None
     """What the page was when it was last read, in any window."""
 
@@ -108,8 +106,12 @@ def claim(
     wanted: int,
     lease_seconds: float,
     deadline_seconds: float,
+    pages_of: str | None = None,
 ) -> list[Claim]:
-    """Up to `wanted` due tasks of this origin, leased, unless it is paused."""
+    """Up to `wanted` due tasks of this origin, leased, unless it is paused.
+
+    `pages_of`: what its pages are known by, where they need not be asked for whole.
+    """
     sql.maybe(tx, "lock_origin", origin=origin)
     rows = sql.many(
         tx,
@@ -122,19 +124,16 @@ def claim(
         wanted=wanted,
         lease_seconds=lease_seconds,
         deadline_seconds=deadline_seconds,
+        pages_of=pages_of,
     )
-    return [Claim(*row) for row in rows]
+    return [Claim._make((*row[:20], None, None, _known(row))) for row in rows]
 
 
-def known(tx: Transaction, page_keys: Sequence[UUID]) -> dict[UUID, Known]:
-    """Those of the pages that were read before, and whose bytes are there."""
-    rows = sql.many(tx, "known_pages", page_keys=list(page_keys))
-    return {
-        row.page_key: Known(
-            row.etag, row.last_modified, row.verified_at, row.sha256, Place(row.segment, row.segment_offset, row.length)
-        )
-        for row in rows
-    }
+def _known(row: Any) -> Known | None:
+    if row.sha256 is None:
+        return None
+    place = Place(row.segment, row.segment_offset, row.length)
+    return Known(row.etag, row.last_modified, row.verified_at, row.sha256, place)
 
 
 def claim_stored(

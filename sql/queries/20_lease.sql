@@ -2,7 +2,9 @@
 -- transition: task pending -> leased
 -- transition: task retry_wait -> leased
 -- Leases what this worker has room for at an origin that is not paused; when each request goes out, its turn decides.
--- Only this statement counts attempts; the attempt row is written here, so that a crash leaves a trace.
+-- Only this statement counts attempts; the attempt row is written here, so that a crash leaves a trace. With each task
+-- comes what its page was when it was last read, as far as its bytes are still there; what failed, and what is repaired
+-- by asking again, is asked for whole. `offset 0`: page by page through the key, however few there once were.
 with gate as materialized (
     select p.canary = 'running' as canary
       from scrape.origins o
@@ -51,8 +53,16 @@ select claimed.*,
                         where a.task_key = claimed.task_key and a.generation = claimed.generation
                           and a.recovery_batch_id is not distinct from claimed.recovery_batch_id
                           and a.failure_class is not null)
-       end as earlier_failures
-  from claimed;
+       end as earlier_failures,
+       known.*
+  from claimed
+  left join lateral (
+       select p.etag, p.last_modified, p.verified_at, p.sha256, f.segment, f.segment_offset, f.length
+         from scrape.pages p
+         join scrape.artifacts f on f.run_id = p.run_id and f.sha256 = p.sha256
+        where p.page_key = scrape.page_key(%(pages_of)s, claimed.context, claimed.page_type, claimed.canonical_url)
+          and claimed.attempt_count = 1 and claimed.recovery_batch_id is null
+       offset 0) known on true;
 
 -- name: claim_stored :many
 -- transition: task pending -> leased
@@ -106,13 +116,6 @@ select c.task_key, c.url, c.canonical_url, c.context, c.entity, c.page_type, c.a
        c.from_artifact as sha256, f.segment, f.segment_offset, f.length
   from claimed c
   left join scrape.artifacts f on f.run_id = %(run_id)s and f.sha256 = c.from_artifact;
-
--- name: known_pages :many
--- What these pages were when they were last read, as far as their bytes are still there.
-select p.page_key, p.etag, p.last_modified, p.verified_at, p.sha256, f.segment, f.segment_offset, f.length
-  from scrape.pages p
-  join scrape.artifacts f on f.run_id = p.run_id and f.sha256 = p.sha256
- where p.page_key = any(%(page_keys)s::uuid[]);
 
 -- name: heartbeat :many
 -- transition: task leased -> leased

@@ -7,18 +7,20 @@
 -- The fence of a whole group: an attempt whose lease was lost does not come back, and none of its rows are written.
 -- One group may hold a stale and a fresh result of one task, so a result is known by its attempt, never by its task.
 -- Failures and releases pass the same fence as successes. `offset 0`, and the owner: see `heartbeat`.
+-- What the next window asks the committed pages by is kept; an older look never replaces a newer one.
 with result as materialized (
     select * from json_to_recordset(%(results)s::json) as r (
         task_key uuid, lease_token bigint, attempt_id uuid, state text, outcome text, delay_seconds float8,
         refund integer, rate_limited integer, task_class text, row_count integer, http_status integer, page_state text,
         failure_class text, reason text, final_url text, redirects text[], content_type text, artifact_sha256 text,
-        extractor_version text, collisions integer, unreadable boolean, template text)
+        extractor_version text, collisions integer, unreadable boolean, template text, pages_of text, etag text,
+        last_modified text, verified_at timestamptz)
      order by task_key
 ), held as materialized (
-    select r.*
+    select r.*, t.page_key
       from result r
      cross join lateral (
-           select t.attempt_id
+           select t.attempt_id, scrape.page_key(r.pages_of, t.context, t.page_type, t.canonical_url) as page_key
              from scrape.tasks t
             where t.task_key = r.task_key and t.lease_owner is not null and t.lease_token = r.lease_token
            offset 0
@@ -47,6 +49,17 @@ with result as materialized (
            extractor_version = r.extractor_version, collisions = r.collisions, template = r.template
       from held r
      where a.attempt_id = r.attempt_id
+), remembered as (
+    insert into scrape.pages as known (page_key, run_id, sha256, etag, last_modified, changed_at, verified_at)
+    select page_key, %(run_id)s, artifact_sha256, etag, last_modified, verified_at, verified_at
+      from held
+     where page_key is not null and state = 'committed'
+     order by page_key
+    on conflict (page_key) do update
+       set run_id = excluded.run_id, sha256 = excluded.sha256, etag = excluded.etag,
+           last_modified = excluded.last_modified, verified_at = excluded.verified_at,
+           changed_at = case when known.sha256 = excluded.sha256 then known.changed_at else excluded.changed_at end
+     where known.verified_at <= excluded.verified_at
 )
 select attempt_id from held;
 
@@ -152,19 +165,6 @@ select %(run_id)s, a.sha256, a.retailer, a.segment, a.segment_offset, a.length, 
 on conflict (run_id, sha256) do update
    set segment = excluded.segment, segment_offset = excluded.segment_offset, length = excluded.length
  where known.segment ~ '/failed-[^/]*$' and excluded.segment !~ '/failed-[^/]*$';
-
--- name: remember_pages :none
--- What the next window asks these pages by. An older look never replaces a newer one.
-insert into scrape.pages as known (page_key, run_id, sha256, etag, last_modified, changed_at, verified_at)
-select distinct on (p.page_key) p.page_key, %(run_id)s, p.sha256, p.etag, p.last_modified, p.verified_at, p.verified_at
-  from json_to_recordset(%(pages)s::json) as p (
-       page_key uuid, sha256 text, etag text, last_modified text, verified_at timestamptz)
- order by p.page_key, p.verified_at desc
-on conflict (page_key) do update
-   set run_id = excluded.run_id, sha256 = excluded.sha256, etag = excluded.etag,
-       last_modified = excluded.last_modified, verified_at = excluded.verified_at,
-       changed_at = case when known.sha256 = excluded.sha256 then known.changed_at else excluded.changed_at end
- where known.verified_at <= excluded.verified_at;
 
 -- name: find_closed_attempts :many
 -- After a COMMIT whose answer was lost: which of these attempts did it close.

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import http.server
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -248,3 +249,38 @@ def test_a_page_that_its_sitemap_calls_older_than_ours_is_not_asked_for(
     if trusted:
         assert after["/p/1"][:2] == ("unchanged", None)
         assert str(after["/p/1"].reason).startswith("not asked for: its sitemap says that it was last changed before")
+
+
+def test_a_change_that_its_sitemap_tells_of_late_is_not_lost(pool: Pool, tmp_path: Path, shop: Shop) -> None:
+    shop.tells_by = None
+    old = "2026-03-01T00:00:00Z"
+    shop.map = SITEMAP.format(url=shop.url, first=old, second=old).encode()
+    dataset = declared(tmp_path, shop, urls="{sitemap: /sitemap.xml, lastmod: trust}")
+    before = collect(pool, tmp_path, dataset, FIRST)
+    shop.change("/p/1")
+    changed = datetime.now(UTC).isoformat()
+    time.sleep(1.1)  # a lastmod holds until its second is over
+    shop.whole.clear()
+    collect(pool, tmp_path, dataset, SECOND)
+    assert shop.whole == [], "its sitemap is as it was"
+    shop.map = SITEMAP.format(url=shop.url, first=changed, second=old).encode()
+    third = collect(pool, tmp_path, dataset, THIRD)
+    assert shop.whole == ["/p/1"], "a window that did not look verified nothing"
+    assert third["/p/1"].name != before["/p/1"].name
+    assert third["/p/2"][:2] == ("unchanged", None), "and its bytes are kept with each window all the same"
+
+
+@pytest.mark.parametrize("tells_by", ["etag", "last-modified"])
+def test_a_site_that_is_asked_in_another_way_is_asked_for_whole_pages(
+    pool: Pool, tmp_path: Path, shop: Shop, tells_by: str
+) -> None:
+    shop.tells_by = tells_by
+    collect(pool, tmp_path, declared(tmp_path, shop), FIRST)
+    shop.whole.clear()
+    other = "fetch: {headers: {x-country: de}}\n"
+    collect(pool, tmp_path, declared(tmp_path, shop, other), SECOND)
+    assert (sorted(shop.whole), shop.confirmed) == (PATHS, []), (
+        "what it gave the others says nothing of what it gives us"
+    )
+    collect(pool, tmp_path, declared(tmp_path, shop, other), THIRD)
+    assert sorted(shop.confirmed) == PATHS
