@@ -126,7 +126,7 @@ def claim(
         deadline_seconds=deadline_seconds,
         pages_of=pages_of,
     )
-    return [Claim._make((*row[:20], None, None, _known(row))) for row in rows]
+    return [Claim._make((*row[:21], None, None, _known(row))) for row in rows]
 
 
 def _known(row: Any) -> Known | None:
