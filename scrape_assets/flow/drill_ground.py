@@ -46,7 +46,7 @@ window: {every: day, at: "00:00", timezone: UTC, start: 1990-01-01}
 accept: {coverage: 1.0}
 retry: {attempts: 100, base: 0.1s, cap: 0.5s}
 lease: {for: LEASEs, task_deadline: 10m}
-publish: {to: {api: {http: {url: "SITE/deliveries"}}, lake: {files: {path: published, format: jsonl}}}}
+publish: {to: {api: {http: {url: "SITE/deliveries", timeout: 1s}}, lake: {files: {path: published, format: jsonl}}}}
 """
 
 RETAILER = """\
