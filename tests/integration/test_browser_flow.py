@@ -110,7 +110,8 @@ def test_a_browser_killed_while_it_shows_pages_costs_them_an_attempt_and_nothing
 
     tally = asyncio.run(scenario())
     assert tally.browser == {"started": 2, "lost": 1}
-    assert 1 <= tally.failures["transport"] <= 3
+    # None where it died between two pages.
+    assert tally.failures["transport"] <= 3
     assert tally.outcomes["committed"] == 9
     assert_whole(pool, 9)
     assert not live(browsers())

@@ -172,7 +172,7 @@ def test_a_gap_through_the_response_is_held_by_one_request_and_by_none_that_was_
         took = time.monotonic() - began
     assert states(pool) == {"committed": 3}
     assert shop.requests["/late"] == 3
-    kept = [gap for gap, path in zip(shop.gaps(), asked(shop), strict=False) if path != "/late"]
+    kept = [gap for gap, path in zip(shop.gaps(), asked(shop), strict=False) if path not in ("/late", "/robots.txt")]
     assert min(kept) >= 0.3 - NOISE_SECONDS
     assert took < 45, "a request that was given up held its origin until its timeout"
 
