@@ -53,7 +53,7 @@ RETAILER = """\
 site: SITE
 basis: a site of our own, on this machine
 urls: {file: site.csv}
-fetch: {rate: none, concurrency: CONCURRENCY, timeout: 60s, allow_private: true}
+fetch: {rate: none, concurrency: CONCURRENCY, timeout: 60s, allow_private: true, robots: ignore}
 key: [sku]
 """
 

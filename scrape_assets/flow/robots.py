@@ -90,8 +90,8 @@ class Robots:
 
     def _is_mine_to_ask(self, assignment: Assignment, origin: str) -> bool:
         with postgres.transaction(self._pool) as tx:
-            seconds = assignment.retailer.fetch.timeout_seconds + assignment.dataset.lease.lease_seconds
-            return origins.ask_robots(tx, assignment.run.run_id, origin, seconds)
+            # As long as a page's lease: who died over it holds nobody up for longer, and asked twice does no harm.
+            return origins.ask_robots(tx, assignment.run.run_id, origin, assignment.dataset.lease.lease_seconds)
 
     def _forget(self, run_id: str, origin: str) -> None:
         with suppress(StoreUnreachable), postgres.transaction(self._pool) as tx:

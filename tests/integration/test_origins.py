@@ -702,6 +702,20 @@ def test_nothing_is_claimed_while_the_origin_is_paused_that_sets_its_context_up(
     assert given_back <= 8, "no more than were under way when it was noticed"
 
 
+def test_who_dies_over_robots_txt_holds_the_others_up_for_a_lease_and_no_longer(
+    pool: Pool, tmp_path: Path, shop: Site
+) -> None:
+    dataset = make.dataset(tmp_path, {"north": (shop.url, ["/p/a"])}, lease="2s", timeout="60s")
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    with postgres.transaction(pool) as tx:
+        assert origins.ask_robots(tx, f"prices@{WINDOW}", shop.url, 2.0), "as one did that died then"
+    began = time.monotonic()
+    work = run.assignments(pool, dataset, WINDOW, ["north"])
+    asyncio.run(run.collect_partitions(pool, Machine(tmp_path / "artifacts", "w", {}), work))
+    assert ended(pool) == {"a": "committed"}
+    assert 1.0 < time.monotonic() - began < 10.0
+
+
 def test_a_robots_txt_without_an_end_is_none_that_was_read(pool: Pool, tmp_path: Path, shop: Site) -> None:
     shop.robots = (200, b"User-agent: *\nDisallow: /p/zzz\n" + b"# a comment\n" * 300_000)
     collected(pool, tmp_path, shop, ["/p/a"], seconds=1.5)

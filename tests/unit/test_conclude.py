@@ -30,6 +30,8 @@ def test_a_page_that_the_site_gave_and_a_browser_could_not_show_is_no_outage_of_
     run = plan.describe_run(dataset, "2026-03-05", NOW)
     work = Assignment(run, dataset, north, plan.freeze(dataset, north), (SITE,))
     url = f"{SITE}/p/1"
-    claim = Claim(uuid4(), url, url, "", None, "product", uuid4(), 1, 1, 3, 0, 1, None, NOW, 0, False, 0, 0, 0, None, [])
+    claim = Claim(
+        uuid4(), url, url, "", None, "product", uuid4(), 1, 1, 3, 0, 1, None, NOW, 0, False, 0, 0, 0, None, []
+    )
     result = conclude(work, claim, SITE, FetchFailure(failure, "why", status), None, NOW, 0.5)
     assert (result.failure_class, result.reached) == (failure, reached)
