@@ -34,6 +34,7 @@ RETAILER = """\
 site: http://127.0.0.1:9
 basis: "nothing is fetched"
 urls: {file: site.csv}
+fetch: {open_tasks: 10000000}
 key: [sku]
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from scrape_assets.flow.drill_ground import Scratch, end_of, start, until
 from scrape_assets.flow.drilled import Job
 from scrape_assets.store import drill as store
 from scrape_assets.store import postgres
+
+FIRST_DAY = date(2020, 1, 1)
+"""Each case has a day of its own from here on, and not one counted from today, which may be over meanwhile."""
 
 DATASET = """\
 dataset: drill
@@ -119,4 +122,4 @@ def stage(
                 f"fetch: {fetch}\nkey: [sku]\n{(more or {}).get('retailer', '')}"
             )
         (home / "site.csv").write_text("url\n" + "".join(f"{site.url}{page}\n" for page in pages))
-        yield Stage(scratch, project, site, (datetime.now(UTC).date() - timedelta(days=days)).isoformat())
+        yield Stage(scratch, project, site, (FIRST_DAY + timedelta(days=days)).isoformat())
