@@ -133,7 +133,9 @@ def _steps(server_url: str, dataset: Dataset, tasks: int) -> dict[str, Any]:
         timed("why", lambda: why.explain(pool, dataset, RUN))
         verified = timed("verify", lambda: verify.verify(pool))
         assert verified.violations == [], verified.violations
-        chosen = timed("select for a repair", lambda: recover.select(pool, dataset, RUN, Selection(("site",), mode="refetch")))
+        chosen = timed(
+            "select for a repair", lambda: recover.select(pool, dataset, RUN, Selection(("site",), mode="refetch"))
+        )
         assert [len(one.tasks) for one in chosen] == [tasks]
     took["invariants"] = len(verified.checked)
     took["most memory of this process, MB"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
