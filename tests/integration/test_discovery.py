@@ -22,7 +22,7 @@ from scrape_assets.flow import accept, control, plan, recover, run, status, veri
 from scrape_assets.flow.run import Machine
 from scrape_assets.rules import keys
 from scrape_assets.rules.recovery import Selection
-from scrape_assets.store import discovery, observe, postgres, runs, sql
+from scrape_assets.store import commit, discovery, lease, observe, postgres, runs, sql
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.command import Command, command
@@ -736,4 +736,47 @@ def test_what_is_let_in_is_not_named_anew_meanwhile(pool: Pool, tmp_path: Path, 
         sql.maybe(deciding, "lock_partition", run_id=RUN, retailer="north")
         with postgres.transaction(pool) as tx:
             assert discovery.admit_unless_busy(tx, RUN, "north", 100) == 0, "it waits for nobody"
+    assert_sound(pool)
+
+
+def test_what_a_page_names_whose_lease_was_lost_is_not_kept(pool: Pool, tmp_path: Path, shop: scripted.Site) -> None:
+    dataset = declared(tmp_path, shop, MODES["sitemap"])
+    plan.plan(pool, dataset, WINDOW, now=NOW)
+    (work,) = run.assignments(pool, dataset, WINDOW, ["north"])
+    with postgres.transaction(pool) as tx:
+        (claim,) = lease.claim(
+            tx, run_id=RUN, retailer="north", origin=shop.url, manifest_hash=work.frozen.manifest_hash, worker_id="w",
+            wanted=1, lease_seconds=60.0, deadline_seconds=600.0,
+        )  # fmt: skip
+    with postgres.transaction(pool) as tx:
+        tx.execute("update scrape.tasks set lease_until = clock_timestamp() - interval '1 minute'")
+        assert lease.reap(tx, "another") == 1
+    address = f"{shop.url}/p/1"
+    child = {
+        "task_key": str(keys.task_key("prices", "north", "", "product", address, WINDOW)),
+        "page_type": "product",
+        "discovers": False,
+        "url": address,
+        "canonical_url": address,
+        "origin": shop.url,
+        "entity": None,
+        "depth": 1,
+        "barren": 0,
+        "of_pages": 0,
+        "position": 0,
+        "modified_at": None,
+    }
+    named = discovery.Discovered(
+        retailer="north", children=[child], next=None, again=None, problem=None, mode="sitemap",
+        page=claim.canonical_url, barren=0, max_attempts=3, open_tasks=9, budget=dataset.budget,
+    )  # fmt: skip
+    late = commit.Result(
+        claim.lease, shop.url, "committed", "committed", claim.leased_at, work.frozen.extractor_version, row_count=0,
+        discovered=named,
+    )  # fmt: skip
+    with postgres.transaction(pool) as tx:
+        assert commit.finish(tx, RUN, WINDOW, [late], []) == set()
+    assert rows(pool, "select (select count(*) from scrape.tasks), (select count(*) from scrape.frontier) as f") == [
+        (1, 0)
+    ]
     assert_sound(pool)
