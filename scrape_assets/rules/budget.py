@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 MAX_ORIGINS = 100
@@ -24,6 +24,16 @@ class Budget(NamedTuple):
     calm_seconds: float = 30.0
     obeys_robots: bool = True
     dataset_id: str = ""
+
+
+def beyond(known: Collection[str], named: Iterable[str]) -> set[str]:
+    """Those of the origins that are named now for which a retailer has no room, beside those it has; the first have it.
+
+    >>> beyond({f"o{n}" for n in range(99)}, ["o1", "new", "newer"])
+    {'newer'}
+    """
+    new = [origin for origin in dict.fromkeys(named) if origin not in known]
+    return set(new[max(0, MAX_ORIGINS - len(known)) :])
 
 
 def strictest(budgets: Iterable[Budget]) -> Budget:

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import orjson
 
-from scrape_assets.rules import chain
-from scrape_assets.rules.budget import MAX_ORIGINS, Budget
+from scrape_assets.rules import budget, chain
+from scrape_assets.rules.budget import Budget
 from scrape_assets.store import origins, sql
 from scrape_assets.store.postgres import Transaction
 
@@ -44,32 +44,30 @@ def add(tx: Transaction, run_id: str, parent: UUID, found: Discovered) -> None:
     added = _children(tx, run_id, parent, found, found.children)
     if found.problem is not None:
         sql.execute(tx, "set_discovery_problem", parent=parent, problem=found.problem)
-    # Only these have a next page; sitemaps and links name all they know at once.
-    if found.mode in ("listing", "cursor", "offset"):
-        before = None
-        if found.next is not None:
-            asked = {"run_id": run_id, "child": found.next["task_key"], "parent": parent}
-            row = sql.maybe(tx, "named_elsewhere", **asked)
-            before = row.canonical_url if row else None
-        step = chain.step(
-            mode=found.mode,
-            has_next=found.next is not None,
-            new_items=added,
-            barren=found.barren,
-            named_before_by=before,
-            page=found.page,
-        )
-        if step.goes_on and found.next is not None:
-            _children(tx, run_id, parent, found, [{**found.next, "barren": step.barren}])
-        elif step.problem:
-            sql.execute(tx, "set_discovery_problem", parent=parent, problem=step.problem)
-        elif found.again is not None:
-            _children(tx, run_id, parent, found, [found.again])
+    before = None
+    if found.next is not None:
+        asked = {"run_id": run_id, "child": found.next["task_key"], "parent": parent}
+        row = sql.maybe(tx, "named_elsewhere", **asked)
+        before = row.canonical_url if row else None
+    step = chain.step(
+        mode=found.mode,
+        has_next=found.next is not None,
+        new_items=added,
+        barren=found.barren,
+        named_before_by=before,
+        page=found.page,
+    )
+    if step.goes_on and found.next is not None:
+        _children(tx, run_id, parent, found, [{**found.next, "barren": step.barren}])
+    elif step.problem:
+        sql.execute(tx, "set_discovery_problem", parent=parent, problem=step.problem)
+    elif found.again is not None:
+        _children(tx, run_id, parent, found, [found.again])
     admit(tx, run_id, retailer, found.open_tasks)
 
 
 def _children(tx: Transaction, run_id: str, parent: UUID, found: Discovered, children: Sequence[dict[str, Any]]) -> int:
-    """How many of their items no other page of the parent's kind has named."""
+    """How many of their items no page before it in its list has named."""
     children = _on_few_origins(tx, run_id, found.retailer, parent, children)
     if not children:
         return 0
@@ -84,17 +82,16 @@ def _on_few_origins(
     tx: Transaction, run_id: str, retailer: str, parent: UUID, children: Sequence[dict[str, Any]]
 ) -> Sequence[dict[str, Any]]:
     """Those on origins that the retailer has pages on, or has room for; that others were left out is a problem."""
-    named = dict.fromkeys(child["origin"] for child in children)
-    if not named:
+    if not children:
         return children
     known = sql.one(tx, "origins_of_partition", run_id=run_id, retailer=retailer).origins
-    new = [origin for origin in named if origin not in known]
-    beyond = set(new[max(0, MAX_ORIGINS - len(known)) :])
-    if not beyond:
+    left_out = budget.beyond(known, (child["origin"] for child in children))
+    if not left_out:
         return children
-    problem = f"it names pages on more than {MAX_ORIGINS} origins; those on {min(beyond)} and the like were left out"
+    more = f"it names pages on more than {budget.MAX_ORIGINS} origins"
+    problem = f"{more}; those on {min(left_out)} and the like were left out"
     sql.execute(tx, "set_discovery_problem", parent=parent, problem=problem)
-    return [child for child in children if child["origin"] not in beyond]
+    return [child for child in children if child["origin"] not in left_out]
 
 
 def admit(tx: Transaction, run_id: str, retailer: str, open_tasks: int) -> int:

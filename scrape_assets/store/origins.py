@@ -115,7 +115,8 @@ def pause(tx: Transaction, origin: str, seconds: float, reason: str, *, doubles:
 
 def rest(tx: Transaction, origin: str, reason: str) -> None:
     """Nobody asks the origin for as long as its calm time, twice as long each time, at most an hour."""
-    sql.execute(tx, "rest_origin", origin=origin, reason=reason, cap_seconds=REST_SECONDS)
+    asked = {"origin": origin, "reason": reason, "seconds": None, "doubles": True, "cap_seconds": REST_SECONDS}
+    sql.execute(tx, "pause_origin", **asked)
 
 
 def unreachable(tx: Transaction, origin: str, failures: int, seconds: float, reason: str) -> None:

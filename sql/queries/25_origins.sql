@@ -190,28 +190,21 @@ update scrape.origins o
 
 -- name: pause_origin :none
 -- No worker starts another request to this origin before then; a longer pause is never shortened. A site that does not
--- say for how long is left alone twice as long each time, until it was calm. What arrives while it is paused was asked
+-- say for how long is left alone twice as long each time, until it was calm; first for its calm time, where nobody else
+-- says either. What arrives while it is paused was asked
 -- before and presses no further.
 update scrape.origins o
    set paused_until = greatest(coalesce(o.paused_until, clock_timestamp()),
                                clock_timestamp() + make_interval(secs => least(
                                    %(cap_seconds)s::float8,
-                                   %(seconds)s::float8 * case when not %(doubles)s then 1
-                                                              when o.paused_until > clock_timestamp()
-                                                              then power(2, greatest(0, o.pressure - 1))
-                                                              else power(2, scrape.pressure_left(o)) end))),
+                                   coalesce(%(seconds)s::float8, o.calm_seconds)
+                                   * case when not %(doubles)s then 1
+                                          when o.paused_until > clock_timestamp()
+                                          then power(2, greatest(0, o.pressure - 1))
+                                          else power(2, scrape.pressure_left(o)) end))),
        pressure = case when o.paused_until > clock_timestamp() then o.pressure
                        else least(6, scrape.pressure_left(o) + 1) end,
        pause_reason = %(reason)s
- where o.origin = %(origin)s;
-
--- name: rest_origin :none
--- As `pause_origin` where the site names no time: a retailer of it was refused so often that it was stopped.
-update scrape.origins o
-   set paused_until = greatest(coalesce(o.paused_until, clock_timestamp()),
-                               clock_timestamp() + make_interval(secs => least(
-                                   %(cap_seconds)s::float8, o.calm_seconds * power(2, scrape.pressure_left(o))))),
-       pressure = least(6, scrape.pressure_left(o) + 1), pause_reason = %(reason)s
  where o.origin = %(origin)s;
 
 -- name: note_unreachable :none

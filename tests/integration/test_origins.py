@@ -20,8 +20,9 @@ from scrape_assets.errors import StoreUnreachable
 from scrape_assets.flow import accept, plan, run, turns
 from scrape_assets.flow.run import Machine
 from scrape_assets.flow.turns import Turns
+from scrape_assets.rules import budget
 from scrape_assets.rules.budget import Budget
-from scrape_assets.store import discovery, origins, postgres
+from scrape_assets.store import origins, postgres
 from scrape_assets.store.postgres import Pool
 from tests.helpers import make
 from tests.helpers.site import Site, product, site
@@ -648,7 +649,7 @@ def test_a_site_under_every_name_is_redirected_to_on_few_origins(
 def test_a_list_under_every_name_has_pages_on_few_origins_and_is_not_taken_for_whole(
     pool: Pool, tmp_path: Path, shop: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discovery, "MAX_ORIGINS", 3)
+    monkeypatch.setattr(budget, "MAX_ORIGINS", 3)
     named = "".join(f"<url><loc>http://h{n}.shop.example/p/{n}</loc></url>" for n in range(10))
     listed = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{named}</urlset>'.encode()
     shop.answer = lambda path: (200, {}, listed if path == "/sitemap.xml" else product(path[3:]))
